@@ -1,0 +1,37 @@
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup quickstart test lint bench clean
+
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: $(READY)  ## create .venv with everything the project needs
+
+$(READY): pyproject.toml constraints.txt
+	@echo "Setting up .venv (a minute or two, once) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+quickstart: $(READY)  ## train a tiny T5 with and without CLUE, offline, and compare them
+	$(BIN)/python train.py configs/quickstart/t5_phrases.yaml
+
+test: $(READY)  ## run all tests
+	$(BIN)/python -m pytest
+
+lint: $(READY)  ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)  ## run the speed and memory benchmarks
+	$(BIN)/python benchmarks/loss.py
+	$(BIN)/python benchmarks/train_step.py
+
+clean:  ## remove everything that was built or written by runs
+	rm -rf .venv build dist out runs *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

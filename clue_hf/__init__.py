@@ -1,0 +1,32 @@
+"""clue_hf: a Hugging Face Trainer extension for models whose uncertainty matches their error."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+
+__version__ = "0.1.0"
+
+# name -> module; imported on first use, so that `import clue_hf` costs no more than `import torch`
+_PUBLIC = {"CLUEConfig": "config", "CLUETrainer": "trainer", "UserError": "errors"}
+_MODULES = ("data", "evaluation", "functional", "kernels", "metrics", "objectives", "tasks")
+
+if TYPE_CHECKING:
+    from .config import CLUEConfig
+    from .errors import UserError
+    from .trainer import CLUETrainer
+
+__all__ = ["CLUEConfig", "CLUETrainer", "UserError", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(import_module(f".{_PUBLIC[name]}", __name__), name)
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
+    raise AttributeError(f"module 'clue_hf' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_MODULES])

@@ -1,0 +1,159 @@
+"""`CLUEConfig`: all settings of a training run, transformers' own ones included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from transformers import Seq2SeqTrainingArguments
+
+from .functional import check_choice, check_fraction
+from .objectives import OBJECTIVES
+
+
+TASKS = ("auto", "seq2seq", "causal")
+
+
+@dataclass
+class CLUEConfig(Seq2SeqTrainingArguments):
+    r"""
+    Settings of [`CLUETrainer`]: everything of [`~transformers.Seq2SeqTrainingArguments`], and what CLUE adds.
+
+    > Parameters that control the objective
+
+    Args:
+        task (`str`, *optional*, defaults to `"auto"`):
+            `"seq2seq"` or `"causal"`; `"auto"` asks the model.
+        objective (`str`, *optional*, defaults to `"clue"`):
+            What to train with: a name in [`~clue_hf.objectives.OBJECTIVES`].
+        alpha (`float`, *optional*, defaults to 0.9):
+            Weight of the error in CLUE, from 0 to 1; 1 is plain training.
+        level (`str`, *optional*, defaults to `"token"`):
+            Whether CLUE squares the gap of each token or of each sequence's means.
+        clue_gradient (`str`, *optional*, defaults to `"both"`):
+            `"both"` is the paper; `"uncertainty"` detaches the error inside the square.
+        plain_steps (`int`, *optional*, defaults to 0):
+            Train with plain cross-entropy for so many optimizer steps first.
+        plain_epochs (`float`, *optional*, defaults to 0):
+            The same in epochs.
+        alpha_warmup_steps (`int`, *optional*, defaults to 0):
+            Let alpha fall linearly from 1 to its value over so many steps (after the plain ones).
+        pe_weight (`float`, *optional*, defaults to 1.0):
+            Weight of the entropy in the objective `ce_pe`.
+        focal_gamma (`float`, *optional*, defaults to 2.0):
+            Exponent of the objective `focal`.
+        fused_head (`str`, *optional*, defaults to `"auto"`):
+            Compute loss and gradients of the output layer without holding the logits: `"auto"` when the model allows,
+            `"on"` or an error, `"off"`.
+
+    > Parameters that control the text data
+
+    Args:
+        source_column (`str`, *optional*):
+            Column of the source text (or prompt); dots reach into nested columns: `translation.en`.
+        target_column (`str`, *optional*):
+            Column of the target text (or completion).
+        source_prefix (`str`, *optional*, defaults to `""`):
+            Text put before every source, such as `"summarize: "`.
+        max_source_length (`int`, *optional*, defaults to 512):
+            Longer sources are truncated to so many tokens, and counted.
+        max_target_length (`int`, *optional*, defaults to 128):
+            Longer targets are truncated to so many tokens, and counted.
+        pad_to_multiple_of (`int`, *optional*):
+            Pad batches to a multiple of this length.
+        preprocessing_num_workers (`int`, *optional*):
+            Processes that tokenise the data.
+    """
+
+    task: str = field(default="auto", metadata={"help": "seq2seq or causal; auto asks the model."})
+    objective: str = field(
+        default="clue", metadata={"help": f"What to train with: {', '.join(OBJECTIVES)}, or a registered one."}
+    )
+    alpha: float = field(
+        default=0.9, metadata={"help": "CLUE: weight of the error, from 0 to 1; 1 is plain training."}
+    )
+    level: str = field(
+        default="token",
+        metadata={"help": "CLUE: square the gap of each token (the paper) or of each sequence's means: token, sequence."},
+    )
+    clue_gradient: str = field(
+        default="both",
+        metadata={"help": "CLUE: both (the paper), or uncertainty: the error is detached inside the square."},
+    )
+    plain_steps: int = field(default=0, metadata={"help": "Plain cross-entropy for so many optimizer steps first."})
+    plain_epochs: float = field(default=0, metadata={"help": "Plain cross-entropy for so many epochs first."})
+    alpha_warmup_steps: int = field(
+        default=0, metadata={"help": "CLUE: steps over which alpha falls from 1 to its value, after the plain ones."}
+    )
+    pe_weight: float = field(default=1.0, metadata={"help": "ce_pe: weight of the entropy."})
+    focal_gamma: float = field(default=2.0, metadata={"help": "focal: the exponent gamma."})
+    fused_head: str = field(
+        default="auto",
+        metadata={"help": "Loss and gradients of the output layer without holding the logits: auto, on, off."},
+    )
+    source_column: str | None = field(
+        default=None, metadata={"help": "Column of the source text or prompt; dots reach inside: translation.en"}
+    )
+    target_column: str | None = field(default=None, metadata={"help": "Column of the target text or completion."})
+    source_prefix: str = field(default="", metadata={"help": "Text put before every source: 'summarize: '."})
+    max_source_length: int = field(
+        default=512, metadata={"help": "Longer sources are truncated to so many tokens, and counted."}
+    )
+    max_target_length: int = field(
+        default=128, metadata={"help": "Longer targets are truncated to so many tokens, and counted."}
+    )
+    pad_to_multiple_of: int | None = field(default=None, metadata={"help": "Pad batches to a multiple of this."})
+    preprocessing_num_workers: int | None = field(default=None, metadata={"help": "Processes that tokenise the data."})
+
+    # other defaults than transformers': one line of progress every 50 steps instead of every 500
+    logging_steps: float = field(
+        default=50, metadata={"help": "Log every so many optimizer steps (below 1: a share of all steps)."}
+    )
+
+    def __post_init__(self) -> None:
+        if self.bf16 and not torch.accelerator.is_available():
+            self.use_cpu = True  # transformers insists on hearing it, though nothing else is there
+        if self.ddp_find_unused_parameters is None:
+            # the fused head uses the output weight outside the wrapped forward, where DDP's search does not look
+            self.ddp_find_unused_parameters = False
+        super().__post_init__()
+        self._check_objective()
+        self._check_unsupported()
+
+    def _check_objective(self) -> None:
+        check_choice("task", self.task, TASKS)
+        check_choice("objective", self.objective, tuple(OBJECTIVES))
+        check_choice("level", self.level, ("token", "sequence"))
+        check_choice("clue_gradient", self.clue_gradient, ("both", "uncertainty"))
+        check_choice("fused_head", self.fused_head, ("auto", "on", "off"))
+        check_fraction("alpha", self.alpha)
+        check_fraction("label_smoothing_factor", self.label_smoothing_factor)
+        for name in ("plain_steps", "plain_epochs", "alpha_warmup_steps", "focal_gamma"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"`{name}` must not be negative, but is {getattr(self, name)!r}.")
+        for name in ("max_source_length", "max_target_length"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 1, but is {getattr(self, name)!r}.")
+        if self.plain_steps and self.plain_epochs:
+            raise ValueError("Set `plain_steps` or `plain_epochs`, not both.")
+        if self.objective == "label_smoothing" and self.label_smoothing_factor == 0:
+            self.label_smoothing_factor = 0.1
+        elif self.objective == "ce" and self.label_smoothing_factor > 0:
+            self.objective = "label_smoothing"
+        elif self.objective != "label_smoothing" and self.label_smoothing_factor > 0:
+            raise ValueError(
+                f"`label_smoothing_factor` does not go with the objective {self.objective!r}, whose error is the plain "
+                "cross-entropy. Remove it, or set objective='label_smoothing'."
+            )
+
+    def _check_unsupported(self) -> None:
+        """Settings that would change or bypass the loss are refused, not ignored."""
+        if self.use_liger_kernel:
+            raise ValueError(
+                "`use_liger_kernel` replaces the loss inside the model, which CLUE does not use. Remove it: the fused "
+                "head (`fused_head`) already avoids holding the logits."
+            )
+        if self.sortish_sampler:
+            raise ValueError(
+                "`sortish_sampler` has no effect in transformers 5. Use train_sampling_strategy='group_by_length'."
+            )

@@ -1,0 +1,1 @@
+"""Loading data, mapping columns, splitting, tokenising."""

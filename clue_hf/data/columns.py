@@ -1,0 +1,71 @@
+"""Finding source and target texts in a dataset: by name, by dotted path, or by the names everybody uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+from ..errors import UserError
+
+
+#: Looked for in this order when no column is named.
+KNOWN_PAIRS = (
+    ("source", "target"),
+    ("prompt", "completion"),
+    ("input", "output"),
+    ("document", "summary"),
+    ("article", "highlights"),
+    ("question", "answer"),
+)
+
+
+def find_pair(columns: Iterable[str], source: str | None, target: str | None) -> tuple[str, str]:
+    """The source and target columns: those named, or the first known pair that is there."""
+    columns = list(columns)
+    if source and target:
+        for name, option in ((source, "source_column"), (target, "target_column")):
+            check_column(columns, name, option)
+        return source, target
+    if source or target:
+        given, missing = ("source_column", "target_column") if source else ("target_column", "source_column")
+        raise UserError(f"{given} is set but {missing} is not: name both. The columns are {', '.join(columns)}.")
+    for pair in KNOWN_PAIRS:
+        if all(name in columns for name in pair):
+            return pair
+    raise UserError(
+        f"Which columns hold the source and the target text? The columns are {', '.join(columns)}: set source_column "
+        "and target_column (dots reach into nested columns: translation.en)."
+    )
+
+
+def check_column(columns: list[str], path: str, option: str) -> None:
+    """Raises unless the first part of a dotted path is a column."""
+    if path in columns or path.split(".")[0] in columns:
+        return
+    close = get_close_matches(path, columns, 1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise UserError(f"{option} {path!r} is not in the data, whose columns are {', '.join(columns)}.{hint}")
+
+
+def column_values(rows: dict[str, list[Any]], path: str, option: str) -> list[Any]:
+    """The values of a column in a batch of rows; dots reach into nested ones."""
+    if path in rows:
+        return rows[path]
+    name, *keys = path.split(".")
+    values = rows[name]
+    for key in keys:
+        for value in values:
+            if not isinstance(value, dict) or key not in value:
+                there = f"the keys {', '.join(value)}" if isinstance(value, dict) else f"a {type(value).__name__}"
+                raise UserError(f"{option} {path!r}: there is no {key!r} in {name!r}, which holds {there}.")
+        values = [value[key] for value in values]
+    return values
+
+
+def check_texts(values: list[Any], path: str, option: str, first_row: int) -> None:
+    """Raises with the row's number unless every value is a text."""
+    for row, value in enumerate(values, first_row):
+        if not isinstance(value, str):
+            found = "empty (null)" if value is None else f"a {type(value).__name__}: {str(value)[:40]!r}"
+            raise UserError(f"{option} {path!r} must hold text, but row {row} (counted from 0) is {found}.")

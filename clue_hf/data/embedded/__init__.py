@@ -1,0 +1,1 @@
+"""Small data sets that come with the library and need no download."""

@@ -1,0 +1,192 @@
+"""From texts to `input_ids` and `labels`: pairs, prompts with completions, chats and plain texts."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import datasets
+from transformers.utils import logging
+
+from ..errors import UserError
+from .columns import check_texts, column_values, find_pair
+
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from ..config import CLUEConfig
+
+logger = logging.get_logger(__name__)
+IGNORED = -100
+# Columns that say whether a text was cut; read for the report, then dropped.
+CUT_SOURCE, CUT_TARGET = "source_was_cut", "target_was_cut"
+
+
+def prepare_text_dataset(
+    dataset: Any, tokenizer: PreTrainedTokenizerBase, kind: str, config: CLUEConfig, name: str
+) -> Any:
+    """
+    Tokenises a dataset for `kind` (`"seq2seq"` or `"causal"`) unless it already is; a dict of datasets works too.
+
+    Truncated texts are counted and reported, nothing is dropped.
+    """
+    if isinstance(dataset, dict):
+        return {key: prepare_text_dataset(part, tokenizer, kind, config, key) for key, part in dataset.items()}
+    if isinstance(dataset, list):
+        dataset = datasets.Dataset.from_list(dataset)
+    if not isinstance(dataset, (datasets.Dataset, datasets.IterableDataset)):
+        return dataset
+    columns = dataset.column_names or list(next(iter(dataset)))
+    if "labels" in columns and ("input_ids" in columns or "inputs_embeds" in columns):
+        return dataset
+    if isinstance(dataset, datasets.Dataset) and len(dataset) == 0:
+        raise UserError(f"The {name} data has no rows.")
+    encode = _choose_encoder(columns, tokenizer, kind, config)
+    removed = [column for column in columns if column != "length"]
+    settings: dict[str, Any] = {"batched": True, "with_indices": True, "remove_columns": removed}
+    if isinstance(dataset, datasets.IterableDataset):
+        return dataset.map(encode, **settings).remove_columns([CUT_SOURCE, CUT_TARGET])
+    settings["num_proc"] = config.preprocessing_num_workers
+    dataset = dataset.map(encode, desc=f"Tokenising {name} data", **settings)
+    _report_cuts(dataset, config, name)
+    return dataset.remove_columns([CUT_SOURCE, CUT_TARGET])
+
+
+def count_cuts(dataset: datasets.Dataset) -> tuple[int, int]:
+    """How many sources and targets of a freshly tokenised dataset were truncated."""
+    table = dataset.with_format("numpy", columns=[CUT_SOURCE, CUT_TARGET])
+    return int(table[CUT_SOURCE][:].sum()), int(table[CUT_TARGET][:].sum())
+
+
+def _report_cuts(dataset: datasets.Dataset, config: CLUEConfig, name: str) -> None:
+    sources, targets = count_cuts(dataset)
+    for count, what, limit in (
+        (sources, "sources", f"max_source_length={config.max_source_length}"),
+        (targets, "targets", f"max_target_length={config.max_target_length}"),
+    ):
+        if count:
+            share = count / len(dataset)
+            logger.warning(f"{count:,} of {len(dataset):,} {name} {what} ({share:.1%}) were truncated to {limit}.")
+
+
+def _choose_encoder(columns: list[str], tokenizer: Any, kind: str, config: CLUEConfig) -> Any:
+    named = config.source_column or config.target_column
+    if kind == "causal" and not named:
+        if "input_ids" in columns:
+            return partial(_encode_ids, limit=config.max_source_length + config.max_target_length)
+        if "messages" in columns:
+            return partial(_encode_chats, tokenizer=tokenizer, config=config)
+        if "text" in columns and not {"prompt", "completion"} <= set(columns):
+            return partial(_encode_plain, tokenizer=tokenizer, config=config)
+    source, target = find_pair(columns, config.source_column, config.target_column)
+    return partial(_encode_pairs, tokenizer=tokenizer, kind=kind, config=config, source=source, target=target)
+
+
+def _encode_pairs(
+    rows: dict[str, list[Any]], indices: list[int], tokenizer: Any, kind: str, config: CLUEConfig, source: str, target: str
+) -> dict[str, list[Any]]:
+    sources = column_values(rows, source, "source_column")
+    targets = column_values(rows, target, "target_column")
+    if kind == "causal" and sources and isinstance(sources[0], list):  # a prompt and a completion of chat messages
+        chats = [prompt + completion for prompt, completion in zip(sources, targets, strict=True)]
+        starts = [len(prompt) for prompt in sources]
+        return _encode_messages(chats, starts, indices, tokenizer, config)
+    check_texts(sources, source, "source_column", indices[0])
+    check_texts(targets, target, "target_column", indices[0])
+    sources = [config.source_prefix + text for text in sources]
+    inputs, cut_sources = encode_texts(tokenizer, sources, config.max_source_length)
+    if kind == "seq2seq":
+        labels, cut_targets = encode_texts(tokenizer, targets, config.max_target_length, target=True)
+    else:
+        targets_ids = tokenizer(targets, add_special_tokens=False, verbose=False)["input_ids"]
+        ended = [ids + [tokenizer.eos_token_id] for ids in targets_ids]
+        cut_targets = [len(ids) > config.max_target_length for ids in ended]
+        completions = [ids[: config.max_target_length] for ids in ended]
+        labels = [[IGNORED] * len(prompt) + ids for prompt, ids in zip(inputs, completions, strict=True)]
+        inputs = [prompt + ids for prompt, ids in zip(inputs, completions, strict=True)]
+    return _batch(inputs, labels, cut_sources, cut_targets)
+
+
+def encode_texts(
+    tokenizer: Any, texts: list[str], limit: int, target: bool = False
+) -> tuple[list[list[int]], list[bool]]:
+    """Token ids of each text with the tokenizer's special tokens, and whether it was cut to `limit` tokens."""
+    argument = {"text_target": texts} if target else {"text": texts}
+    encoded = tokenizer(**argument, verbose=False)["input_ids"]
+    cut = [len(ids) > limit for ids in encoded]
+    for row in [row for row, is_cut in enumerate(cut) if is_cut]:
+        argument = {"text_target": texts[row]} if target else {"text": texts[row]}
+        encoded[row] = tokenizer(**argument, truncation=True, max_length=limit)["input_ids"]
+    return encoded, cut
+
+
+def _encode_plain(
+    rows: dict[str, list[Any]], indices: list[int], tokenizer: Any, config: CLUEConfig
+) -> dict[str, list[Any]]:
+    """Plain texts: every token is a target."""
+    check_texts(rows["text"], "text", "column", indices[0])
+    limit = config.max_source_length + config.max_target_length
+    encoded = tokenizer(rows["text"], verbose=False)["input_ids"]
+    ended = [ids if ids and ids[-1] == tokenizer.eos_token_id else ids + [tokenizer.eos_token_id] for ids in encoded]
+    inputs = [ids[:limit] for ids in ended]
+    return _batch(inputs, inputs, [len(ids) > limit for ids in ended], [False] * len(inputs))
+
+
+def _encode_ids(rows: dict[str, list[Any]], indices: list[int], limit: int) -> dict[str, list[Any]]:
+    """Token ids without labels: every token is a target, or those of the completion mask."""
+    masks = rows.get("completion_mask") or [[1] * len(ids) for ids in rows["input_ids"]]
+    labels = [
+        [token if chosen else IGNORED for token, chosen in zip(ids, mask, strict=True)][:limit]
+        for ids, mask in zip(rows["input_ids"], masks, strict=True)
+    ]
+    inputs = [ids[:limit] for ids in rows["input_ids"]]
+    return _batch(inputs, labels, [len(ids) > limit for ids in rows["input_ids"]], [False] * len(inputs))
+
+
+def _encode_chats(
+    rows: dict[str, list[Any]], indices: list[int], tokenizer: Any, config: CLUEConfig
+) -> dict[str, list[Any]]:
+    return _encode_messages(rows["messages"], [0] * len(indices), indices, tokenizer, config)
+
+
+def _encode_messages(
+    chats: list[list[dict]], starts: list[int], indices: list[int], tokenizer: Any, config: CLUEConfig
+) -> dict[str, list[Any]]:
+    """Chats through the tokenizer's template; the targets are the assistant's turns from message `start` on."""
+    if tokenizer.chat_template is None:
+        raise UserError("The data holds chat messages, but the tokenizer has no chat template.")
+    limit = config.max_source_length + config.max_target_length
+    inputs, labels, cut = [], [], []
+    for chat, start, index in zip(chats, starts, indices, strict=True):
+        ids = _render(tokenizer, chat)
+        label = [IGNORED] * len(ids)
+        for turn in range(start, len(chat)):
+            if chat[turn]["role"] != "assistant":
+                continue
+            prompt = _render(tokenizer, chat[:turn], add_generation_prompt=True)
+            answered = _render(tokenizer, chat[: turn + 1])
+            if ids[: len(answered)] != answered or answered[: len(prompt)] != prompt:
+                raise UserError(
+                    f"Row {index}: the chat template renders a conversation differently once it goes on, so the "
+                    "assistant's tokens cannot be told apart. Use prompt and completion columns."
+                )
+            label[len(prompt) : len(answered)] = answered[len(prompt) :]
+        inputs.append(ids[:limit])
+        labels.append(label[:limit])
+        cut.append(len(ids) > limit)
+    return _batch(inputs, labels, cut, [False] * len(cut))
+
+
+def _render(tokenizer: Any, messages: list[dict], **settings: Any) -> list[int]:
+    return tokenizer.apply_chat_template(messages, tokenize=True, return_dict=True, **settings)["input_ids"]
+
+
+def _batch(inputs: list, labels: list, cut_sources: list[bool], cut_targets: list[bool]) -> dict[str, list[Any]]:
+    return {
+        "input_ids": inputs,
+        "attention_mask": [[1] * len(ids) for ids in inputs],
+        "labels": labels,
+        CUT_SOURCE: cut_sources,
+        CUT_TARGET: cut_targets,
+    }

@@ -1,0 +1,5 @@
+"""The one exception for a user's mistake: what is wrong, where, what to do. Commands print it and exit with 2."""
+
+
+class UserError(ValueError):
+    """Something the user can mend; the message says how."""

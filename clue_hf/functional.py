@@ -1,0 +1,143 @@
+"""The formulas of CLUE as pure functions: no model, no trainer, nothing but tensors.
+
+    loss_i = alpha * error_i + (1 - alpha) * (error_i - uncertainty_i)^2
+
+For language models an item is one target token, its error the cross-entropy and its uncertainty the entropy of the
+predicted distribution, both in nats: a calibrated model has `E[error | uncertainty] = uncertainty`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+import torch.nn.functional as F
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Gradient = Literal["both", "uncertainty"]
+Level = Literal["token", "sequence"]
+
+
+def clue_loss(
+    error: torch.Tensor, uncertainty: torch.Tensor, alpha: float, clue_gradient: Gradient = "both"
+) -> torch.Tensor:
+    """
+    The CLUE loss of each item.
+
+    Args:
+        error (`torch.Tensor`):
+            Error of each item, for instance the cross-entropy of a token in nats.
+        uncertainty (`torch.Tensor`):
+            Uncertainty of each item in the units of the error, for instance the entropy in nats.
+        alpha (`float`):
+            Weight of the error, in [0, 1]. At 1 the loss *is* the error, bit for bit.
+        clue_gradient (`str`, *optional*, defaults to `"both"`):
+            `"both"` is the paper: the square moves error and uncertainty. `"uncertainty"` detaches the error inside
+            the square, which makes the true distribution a stationary point at every alpha.
+
+    Returns:
+        `torch.Tensor`: one loss per item.
+    """
+    if alpha == 1:
+        return error
+    return alpha * error + (1 - alpha) * calibration_gap(error, uncertainty, clue_gradient) ** 2
+
+
+def calibration_gap(error: torch.Tensor, uncertainty: torch.Tensor, clue_gradient: Gradient = "both") -> torch.Tensor:
+    """`error - uncertainty`, with the gradient that `clue_gradient` asks for (see [`clue_loss`])."""
+    return (error if clue_gradient == "both" else error.detach()) - uncertainty
+
+
+def error_and_entropy(
+    logits: torch.Tensor, labels: torch.Tensor, ignore_index: int = -100
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """
+    Cross-entropy and predictive entropy of each position, in nats, in at least float32.
+
+    Args:
+        logits (`torch.Tensor` of shape `(..., vocabulary)`):
+            Scores before the softmax.
+        labels (`torch.Tensor` of shape `(...)`):
+            Target ids; positions with `ignore_index` yield 0 for both.
+
+    Returns:
+        `tuple(torch.Tensor, torch.Tensor)`: error and entropy, each of the shape of `labels`.
+    """
+    kept = labels != ignore_index
+    log_probability = F.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    error = -log_probability.gather(-1, labels.where(kept, 0).unsqueeze(-1)).squeeze(-1)
+    # 0 ln 0 = 0: a column at -inf has probability 0, and the floor keeps its product at 0 instead of NaN
+    floored = log_probability.clamp(min=torch.finfo(log_probability.dtype).min)
+    entropy = -(floored.exp() * floored).sum(-1)
+    return error.where(kept, 0.0), entropy.where(kept, 0.0)
+
+
+def sequence_means(values: torch.Tensor, sequence: torch.Tensor, num_sequences: int) -> torch.Tensor:
+    """Mean of `values` per sequence; `sequence` holds the index of each value's sequence. Empty sequences yield 0."""
+    sums = values.new_zeros(num_sequences).index_add(0, sequence, values)
+    counts = values.new_zeros(num_sequences).index_add(0, sequence, torch.ones_like(values))
+    return sums / counts.clamp(min=1)
+
+
+def compute_loss_func(
+    alpha: float = 0.9, level: Level = "token", clue_gradient: Gradient = "both", shift: bool = False
+) -> Callable[..., torch.Tensor]:
+    """
+    CLUE for a stock `Trainer(compute_loss_func=...)`: no subclass, the same loss as [`CLUETrainer`] on the logits.
+
+    Args:
+        alpha (`float`, *optional*, defaults to 0.9):
+            Weight of the error.
+        level (`str`, *optional*, defaults to `"token"`):
+            `"token"` squares the gap of each token, `"sequence"` that of each sequence's means. A stock Trainer counts
+            tokens only, so with `"sequence"` the square is averaged over each micro-batch: to accumulate gradients
+            exactly use [`CLUETrainer`].
+        shift (`bool`, *optional*, defaults to `False`):
+            Set it for causal models, whose position i predicts token i + 1. Sequence-to-sequence models need
+            `decoder_input_ids` from the collator: `DataCollatorForSeq2Seq(tokenizer, model=model)`.
+
+    Example:
+
+    ```python
+    trainer = Trainer(model, args, compute_loss_func=clue_hf.functional.compute_loss_func(alpha=0.9, shift=True))
+    ```
+    """
+    check_fraction("alpha", alpha)
+    check_choice("level", level, ("token", "sequence"))
+    check_choice("clue_gradient", clue_gradient, ("both", "uncertainty"))
+
+    def loss_of_outputs(outputs: Any, labels: torch.Tensor | None, num_items_in_batch: Any = None) -> torch.Tensor:
+        if labels is None:
+            raise ValueError("The batch has no `labels`: CLUE needs them to know the error.")
+        logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
+        if shift:
+            logits, labels = logits[..., :-1, :], labels[..., 1:]
+        labels = labels.to(logits.device)
+        error, entropy = error_and_entropy(logits, labels)
+        kept = labels != -100
+        num_items = kept.sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
+        num_items = num_items.to(error.device).clamp(min=1)
+        if level == "token":
+            return clue_loss(error, entropy, alpha, clue_gradient)[kept].sum() / num_items
+        lengths = kept.sum(-1)
+        gap = calibration_gap(error, entropy, clue_gradient).sum(-1) / lengths.clamp(min=1)
+        share = kept.sum() / num_items  # of the window's tokens, so that the accumulated squares form a mean
+        square = (gap**2).sum() / (lengths > 0).sum().clamp(min=1) * share
+        return alpha * error.sum() / num_items + (1 - alpha) * square
+
+    return loss_of_outputs
+
+
+def check_fraction(name: str, value: Any) -> None:
+    """Raises a `ValueError` that names the setting unless `value` is a number in [0, 1]."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise ValueError(f"`{name}` must be a number from 0 to 1, not {value!r}.")
+
+
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Raises a `ValueError` that names the setting and its choices unless `value` is one of them."""
+    if value not in choices:
+        raise ValueError(f"`{name}` must be one of {', '.join(choices)}, not {value!r}.")

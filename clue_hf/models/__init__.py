@@ -1,0 +1,1 @@
+"""Loading and building models."""

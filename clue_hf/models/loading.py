@@ -1,0 +1,138 @@
+"""Models and tokenizers from the Hub, from a folder, or built from scratch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    PreTrainedTokenizerBase,
+)
+
+from ..errors import UserError
+
+
+def load_text_model(name: str, task: str = "auto", dtype: str = "float32", **overrides: Any) -> Any:
+    """
+    A language model from the Hub or a folder, with some config values replaced.
+
+    `dtype` is float32 by default: transformers would train a bfloat16 checkpoint in pure bfloat16.
+    """
+    config = load_config(name, **overrides)
+    with _explained(name, "model"):
+        return _auto_class(config, task).from_pretrained(name, config=config, dtype=getattr(torch, dtype))
+
+
+def build_text_model(model_type: str, tokenizer: PreTrainedTokenizerBase, task: str = "auto", **settings: Any) -> Any:
+    """A language model with random weights: `model_type` (such as t5 or gpt2) and its config values."""
+    try:
+        config = AutoConfig.for_model(model_type)
+    except ValueError as error:
+        raise UserError(f"model_type {model_type!r} is not known to transformers.") from error
+    _check_overrides(config, settings, model_type)
+    ids = {
+        "vocab_size": len(tokenizer),
+        "pad_token_id": tokenizer.pad_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+    }
+    if config.is_encoder_decoder:
+        ids["decoder_start_token_id"] = tokenizer.pad_token_id
+    config = AutoConfig.for_model(model_type, **{**ids, **settings})
+    return _auto_class(config, task).from_config(config)
+
+
+def load_config(name: str, **overrides: Any) -> Any:
+    """A model's config, with some values replaced."""
+    with _explained(name, "model"):
+        config = AutoConfig.from_pretrained(name)
+    _check_overrides(config, overrides, name)
+    for key, value in overrides.items():
+        setattr(config, key, value)
+    return config
+
+
+def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+    """A tokenizer that can pad: where none is set, the end of the text serves."""
+    with _explained(name, "tokenizer"):
+        tokenizer = AutoTokenizer.from_pretrained(name)
+    if tokenizer.pad_token is None:
+        if tokenizer.eos_token is None:
+            raise UserError(f"The tokenizer of {name!r} has neither a pad nor an end-of-text token.")
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def add_adapter(model: Any, peft_config: Any, gradient_checkpointing: bool = False) -> Any:
+    """The model with an adapter of PEFT, which is then the only part that is trained."""
+    from peft import get_peft_model
+
+    if gradient_checkpointing:
+        model.enable_input_require_grads()  # else nothing before the first adapter needs a gradient
+    return get_peft_model(model, peft_config)
+
+
+def parse_overrides(text: str | None) -> dict[str, Any]:
+    """Config values as JSON (`{"d_model": 192}`) or as `d_model=192,num_layers=2`."""
+    if not text:
+        return {}
+    if text.lstrip().startswith("{"):
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            raise UserError(f"config_overrides is not valid JSON: {error}") from error
+    overrides = {}
+    for assignment in text.split(","):
+        name, equals, value = assignment.partition("=")
+        if not equals:
+            raise UserError(f"config_overrides: {assignment!r} is not of the form name=value.")
+        try:
+            overrides[name.strip()] = json.loads(value)
+        except json.JSONDecodeError:
+            overrides[name.strip()] = value.strip()
+    return overrides
+
+
+def _auto_class(config: Any, task: str) -> Any:
+    if task == "auto":
+        task = "seq2seq" if config.is_encoder_decoder else "causal"
+    auto_class = AutoModelForSeq2SeqLM if task == "seq2seq" else AutoModelForCausalLM
+    if type(config) not in auto_class._model_mapping:
+        raise UserError(f"A {config.model_type} model cannot do the task {task!r}: there is no such head for it.")
+    return auto_class
+
+
+def _check_overrides(config: Any, overrides: dict[str, Any], name: str) -> None:
+    unknown = [key for key in overrides if not hasattr(config, key)]
+    if unknown:
+        raise UserError(f"config_overrides: {unknown[0]!r} is not a setting of {name} ({type(config).__name__}).")
+
+
+class _explained:
+    """Turns the many ways in which transformers fails to find something into one message."""
+
+    def __init__(self, name: str, what: str) -> None:
+        self.name, self.what = name, what
+
+    def __enter__(self) -> None:
+        if Path(self.name).is_file():
+            raise UserError(f"The {self.what} {self.name!r} is a file; give the folder that holds it.")
+        if self.name.startswith((".", "/", "~")) and not Path(self.name).expanduser().is_dir():
+            raise UserError(f"The {self.what} folder {self.name!r} does not exist.")
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if not isinstance(error, (OSError, ValueError)) or isinstance(error, UserError):
+            return
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        advice = (
+            "Check the files in this folder."
+            if Path(self.name).is_dir()
+            else "It is no local folder, and the Hub has no such id or cannot be reached. Offline: download it on a "
+            f"connected machine with `hf download {self.name}`, or give a local folder."
+        )
+        raise UserError(f"The {self.what} {self.name!r} cannot be loaded. {advice} ({reason})") from error

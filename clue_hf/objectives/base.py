@@ -1,0 +1,55 @@
+"""What every training objective is: error and uncertainty of the items in, one loss per item out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+
+
+if TYPE_CHECKING:
+    from ..config import CLUEConfig
+
+
+class Objective:
+    """
+    A training objective: one loss per item, and where it wants one, one loss per sequence.
+
+    The loss of an optimizer step is `sum(item losses) / items + sum(sequence losses) / sequences`, both counted over
+    the whole accumulation window and all processes, so that it does not depend on how the batch is laid out.
+
+    A subclass is a small immutable object built by `from_config`; add it to `OBJECTIVES` and `--objective name` finds
+    it. An objective with state of its own may also define `state_dict()` and `load_state_dict()`.
+    """
+
+    #: The weight of the error, where the objective has one: it is logged. Plain training is alpha = 1.
+    alpha: float | None = None
+    #: Set by objectives that need more than error and entropy: the trainer then keeps the logits for `item_loss`.
+    needs_logits: ClassVar[bool] = False
+
+    @classmethod
+    def from_config(cls, config: CLUEConfig) -> Objective:
+        """Builds the objective from the settings of a run."""
+        return cls()
+
+    def at(self, step: int) -> Objective:
+        """The objective at a global step after the plain phase: a pure function, so that resuming is exact."""
+        return self
+
+    def item_loss(
+        self,
+        error: torch.Tensor,
+        uncertainty: torch.Tensor,
+        logits: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Loss of each item. `logits` (items, classes) and `labels` are only given when `needs_logits` is set."""
+        raise NotImplementedError
+
+    def sequence_loss(self, mean_error: torch.Tensor, mean_uncertainty: torch.Tensor) -> torch.Tensor | None:
+        """Loss of each non-empty sequence from its means, or `None` if the objective has no such term."""
+        return None
+
+    @property
+    def has_sequence_loss(self) -> bool:
+        return type(self).sequence_loss is not Objective.sequence_loss

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .base import Objective
+
+
+@dataclass(frozen=True)
+class CrossEntropyPlusEntropy(Objective):
+    """
+    Error plus predictive entropy (Shamsi et al.): `error + pe_weight * uncertainty`.
+
+    Relations:
+        It lowers the entropy of every prediction, right or wrong, so it sharpens: expect a worse calibration than
+        [`CrossEntropy`]. It is here because it is what CLUE is compared with.
+    """
+
+    pe_weight: float = 1.0
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(config.pe_weight)
+
+    def item_loss(self, error, uncertainty, logits=None, labels=None):
+        return error + self.pe_weight * uncertainty

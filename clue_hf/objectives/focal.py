@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .base import Objective
+
+
+@dataclass(frozen=True)
+class Focal(Objective):
+    """
+    Focal loss (Lin et al.): `(1 - p_y)^gamma * error`, with `p_y = exp(-error)` the probability of the target.
+
+    Relations:
+        `gamma=0` is [`CrossEntropy`]. Like CLUE it keeps predictions from becoming too sure, but without looking at
+        the uncertainty.
+    """
+
+    gamma: float = 2.0
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(config.focal_gamma)
+
+    def item_loss(self, error, uncertainty, logits=None, labels=None):
+        # -expm1(-error) = 1 - p_y, exact for small errors; the floor keeps the derivative of 0^gamma finite
+        return (-(-error).expm1()).clamp(min=1e-12) ** self.gamma * error

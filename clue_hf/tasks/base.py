@@ -1,0 +1,112 @@
+"""What a task gives the trainer: the items of a batch with their error and uncertainty, and how to sum them up."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..functional import sequence_means
+
+
+if TYPE_CHECKING:
+    from ..objectives import Objective
+
+# The columns of the per-example sums that a prediction yields and the trainer adds up.
+STATISTICS = ("loss", "sequence_loss", "error", "uncertainty", "calibration", "items", "sequences")
+
+
+@dataclass
+class Prediction:
+    """
+    Error and uncertainty of the items of one batch; items that do not count (ignored labels) are left out.
+
+    Args:
+        error, uncertainty (`torch.Tensor` of shape `(items,)`):
+            One value per item.
+        example (`torch.Tensor` of shape `(items,)`):
+            Ascending index of the example (sequence) each item belongs to.
+        num_examples (`int`):
+            Examples in the batch, with or without items.
+        labels (`torch.Tensor` of shape `(items,)`, *optional*), logits (of shape `(items, classes)`, *optional*):
+            For objectives with `needs_logits`.
+        outputs (`torch.Tensor`, *optional*):
+            All the logits of the batch, where the caller asked for them.
+    """
+
+    error: torch.Tensor
+    uncertainty: torch.Tensor
+    example: torch.Tensor
+    num_examples: int
+    labels: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+    outputs: torch.Tensor | None = None
+
+    def reduce(self, objective: Objective, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """
+        The loss of the batch, and its [`STATISTICS`] per example (detached).
+
+        `counts` holds the two denominators: the items and the non-empty sequences of the whole optimizer step.
+        """
+        items, sequences = counts
+        given = (self.logits, self.labels) if objective.needs_logits else ()
+        losses = objective.item_loss(self.error, self.uncertainty, *given)
+        loss = losses.sum() / items
+        if objective.has_sequence_loss:
+            loss = loss + self.sequence_losses(objective).sum() / sequences
+        return loss, self.statistics(objective, losses.detach())
+
+    @torch.no_grad()
+    def statistics(self, objective: Objective, losses: torch.Tensor) -> torch.Tensor:
+        """Sums over each example's items: a row per example, a column per name in [`STATISTICS`]."""
+        error, uncertainty = self.error.detach(), self.uncertainty.detach()
+        ones, nothing = torch.ones_like(error), torch.zeros_like(error)
+        columns = (losses, nothing, error, uncertainty, (error - uncertainty) ** 2, ones, nothing)
+        sums = error.new_zeros(self.num_examples, len(STATISTICS))
+        sums.index_add_(0, self.example, torch.stack([column.to(sums.dtype) for column in columns], 1))
+        sums[:, STATISTICS.index("sequences")] = (sums[:, STATISTICS.index("items")] > 0).to(sums.dtype)
+        if objective.has_sequence_loss:
+            sums[:, STATISTICS.index("sequence_loss")] = self.sequence_losses(objective)
+        return sums
+
+    def sequence_losses(self, objective: Objective) -> torch.Tensor:
+        """The objective's loss of each example from the means over its items; 0 for an example without items."""
+        error = sequence_means(self.error, self.example, self.num_examples)
+        uncertainty = sequence_means(self.uncertainty, self.example, self.num_examples)
+        losses = objective.sequence_loss(error, uncertainty)
+        assert losses is not None, f"{type(objective).__name__} says it has a sequence loss, but returns None"
+        return losses * torch.zeros_like(error).index_fill(0, self.example, 1.0)
+
+
+def summarize(sums: torch.Tensor, num_classes: int | None = None) -> dict[str, float]:
+    """Item-weighted means from added-up [`STATISTICS`]: loss, error, uncertainty, calibration."""
+    total = dict(zip(STATISTICS, sums.tolist(), strict=True))
+    items, sequences = max(total["items"], 1), max(total["sequences"], 1)
+    summary = {name: total[name] / items for name in ("loss", "error", "uncertainty", "calibration")}
+    summary["loss"] += total["sequence_loss"] / sequences
+    if num_classes is not None and num_classes > 1:
+        summary["normalized_uncertainty"] = summary["uncertainty"] / math.log(num_classes)
+    return summary
+
+
+class Task:
+    """Turns (model, batch) into a [`Prediction`]; knows what an item is, and nothing of how it is trained on."""
+
+    #: Classes of the predicted distribution, once known: the largest possible entropy is its logarithm.
+    num_classes: int | None = None
+
+    def predict(
+        self, model: torch.nn.Module, inputs: dict[str, Any], objective: Objective, return_outputs: bool = False
+    ) -> Any:
+        """Runs the model on a batch. What it returns has the `reduce` of a [`Prediction`]."""
+        raise NotImplementedError
+
+    def count(self, batches: list[dict[str, Any]]) -> torch.Tensor:
+        """The two denominators: items and non-empty sequences in some batches."""
+        raise NotImplementedError
+
+    def generation_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """What `generate` needs of a batch: everything but the targets."""
+        raise NotImplementedError

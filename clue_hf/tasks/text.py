@@ -1,0 +1,169 @@
+"""The text task: an item is one target token, of a sequence-to-sequence or a causal language model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import nn
+from transformers.utils import logging
+
+from ..functional import error_and_entropy
+from ..kernels import fused_linear_objective
+from .base import Prediction, Task
+from .head import LinearHead, head_replaced, read_head, unwrap, why_not_fusable
+
+
+if TYPE_CHECKING:
+    from ..objectives import Objective
+
+logger = logging.get_logger(__name__)
+Kind = Literal["seq2seq", "causal"]
+
+
+@dataclass
+class FusedPrediction:
+    """Items whose error and entropy are found while the loss is reduced, without holding their logits."""
+
+    hidden: torch.Tensor
+    head: LinearHead
+    labels: torch.Tensor
+    outputs: None = None
+
+    def reduce(self, objective: Objective, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """See [`Prediction.reduce`]."""
+        items, sequences = counts
+        example = _example_of_each_label(self.labels)
+
+        def loss_with_sequences(error, uncertainty, example):
+            first = int(example[0])
+            part = Prediction(error, uncertainty, example - first, int(example[-1]) - first + 1)
+            whole = part.sequence_losses(objective) * (items / sequences)
+            return torch.cat([objective.item_loss(error, uncertainty), whole])
+
+        loss, error, uncertainty = fused_linear_objective(
+            self.hidden,
+            self.head.weight,
+            self.labels,
+            loss_with_sequences if objective.has_sequence_loss else objective.item_loss,
+            bias=self.head.bias,
+            num_items=items,
+            segments=example if objective.has_sequence_loss else None,
+            return_items=True,
+        )
+        found = Prediction(error, uncertainty, example[self.labels != -100], len(self.labels))
+        return loss, found.statistics(objective, objective.item_loss(error, uncertainty))
+
+
+class TextTask(Task):
+    """
+    Language modelling on `labels`, with -100 for tokens that do not count.
+
+    Args:
+        model ([`~transformers.PreTrainedModel`] or a PEFT model):
+            A sequence-to-sequence model, or a causal one, whose position i predicts token i + 1.
+        kind (`str`, *optional*, defaults to `"auto"`):
+            `"seq2seq"` or `"causal"`; by default as the model's config says.
+        fused_head (`str`, *optional*, defaults to `"auto"`):
+            `"auto"`, `"on"` or `"off"`, see [`CLUEConfig`].
+    """
+
+    def __init__(self, model: nn.Module, kind: str = "auto", fused_head: str = "auto", pad_token_id: int = 0) -> None:
+        _refuse_virtual_tokens(model)
+        self.kind: Kind = text_kind(unwrap(model).config) if kind == "auto" else kind  # type: ignore[assignment]
+        self.fused_head = fused_head
+        self.pad_token_id = pad_token_id
+        self._fusable: bool | None = None
+
+    def predict(
+        self, model: nn.Module, inputs: dict[str, Any], objective: Objective, return_outputs: bool = False
+    ) -> Prediction | FusedPrediction:
+        base = unwrap(model)
+        if inputs.get("labels") is None and inputs.get("shift_labels") is None:
+            raise ValueError("The batch has no `labels`: give the dataset a target column, or tokenise it with labels.")
+        inputs, labels = self._split_labels(base, inputs)
+        if not (return_outputs or objective.needs_logits) and self._may_fuse(model, inputs):
+            with head_replaced(base, nn.Identity()):
+                hidden = model(**inputs)["logits"]
+            head = read_head(base)
+            self.num_classes = head.weight.shape[0]
+            return FusedPrediction(self._aligned(hidden, labels), head, labels)
+
+        outputs = model(**inputs)["logits"]
+        self.num_classes = outputs.shape[-1]
+        kept = labels != -100
+        logits, targets = self._aligned(outputs, labels)[kept], labels[kept]
+        error, entropy = error_and_entropy(logits, targets)
+        example = _example_of_each_label(labels)[kept]
+        return Prediction(error, entropy, example, len(labels), targets, logits, outputs if return_outputs else None)
+
+    def count(self, batches: list[dict[str, Any]]) -> torch.Tensor:
+        kept = [self._targets(batch) != -100 for batch in batches]
+        return torch.stack([torch.stack([rows.sum(), rows.any(-1).sum()]) for rows in kept]).sum(0)
+
+    def generation_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        dropped = ("labels", "shift_labels", "decoder_input_ids", "decoder_attention_mask", "position_ids")
+        kept = {name: value for name, value in inputs.items() if name not in dropped}
+        return kept if self.kind == "seq2seq" else self._prompts(inputs)
+
+    def _prompts(self, inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """The tokens before the first label of each row, padded on the left as generation needs them."""
+        ids, labels = inputs["input_ids"], inputs["labels"]
+        attention = inputs.get("attention_mask")
+        attention = torch.ones_like(ids) if attention is None else attention
+        before = ((labels != -100).cumsum(-1) == 0) & attention.bool()
+        width = int(before.sum(-1).max().clamp(min=1))
+        prompts, mask = ids.new_full((len(ids), width), self.pad_token_id), attention.new_zeros(len(ids), width)
+        for row, chosen in enumerate(before):
+            length = int(chosen.sum())
+            prompts[row, width - length :] = ids[row, chosen]
+            mask[row, width - length :] = 1
+        return {"input_ids": prompts, "attention_mask": mask}
+
+    def _targets(self, inputs: dict[str, Any]) -> torch.Tensor:
+        """The labels that are predicted, one column per predicting position."""
+        if inputs.get("shift_labels") is not None:
+            return inputs["shift_labels"]
+        return inputs["labels"][:, 1:] if self.kind == "causal" else inputs["labels"]
+
+    def _split_labels(self, base: Any, inputs: dict[str, Any]) -> tuple[dict[str, Any], torch.Tensor]:
+        """Model inputs without labels (the model must not compute a loss of its own), and the targets."""
+        rest = {name: value for name, value in inputs.items() if name not in ("labels", "shift_labels")}
+        given = any(rest.get(name) is not None for name in ("decoder_input_ids", "decoder_inputs_embeds"))
+        if self.kind == "seq2seq" and not given:
+            rest["decoder_input_ids"] = base.prepare_decoder_input_ids_from_labels(labels=inputs["labels"])
+        return rest, self._targets(inputs)
+
+    @staticmethod
+    def _aligned(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """A causal model has one output more than there are targets: the one after the last token."""
+        return outputs[:, : labels.shape[1]]
+
+    def _may_fuse(self, model: nn.Module, inputs: dict[str, Any]) -> bool:
+        if self._fusable is None:
+            reason = "fused_head='off'" if self.fused_head == "off" else why_not_fusable(model, inputs)
+            if reason is not None and self.fused_head == "on":
+                raise ValueError(f"fused_head='on' is not possible here: {reason}. Use 'auto' or 'off'.")
+            self._fusable = reason is None
+            if reason is not None and self.fused_head == "auto":
+                logger.warning(f"The output layer is not fused with the loss, which runs on the logits: {reason}.")
+        return self._fusable
+
+
+def text_kind(config: Any) -> Kind:
+    """`"seq2seq"` or `"causal"`, from a model's config."""
+    return "seq2seq" if getattr(config, "is_encoder_decoder", False) else "causal"
+
+
+def _example_of_each_label(labels: torch.Tensor) -> torch.Tensor:
+    return torch.arange(len(labels), device=labels.device).unsqueeze(1).expand_as(labels)
+
+
+def _refuse_virtual_tokens(model: nn.Module) -> None:
+    for name, config in (getattr(model, "peft_config", None) or {}).items():
+        if getattr(config, "is_prompt_learning", False):
+            raise ValueError(
+                f"The PEFT adapter {name!r} ({config.peft_type}) puts virtual tokens before the text, so that outputs "
+                "and labels no longer line up. Use LoRA or another adapter without virtual tokens."
+            )

@@ -1,0 +1,264 @@
+"""`CLUETrainer`: transformers' Seq2SeqTrainer around a task (what is an item) and an objective (what is its loss)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerBase, Seq2SeqTrainer, Trainer
+from transformers.utils import logging
+
+from .config import CLUEConfig
+from .data.text import prepare_text_dataset
+from .models.loading import add_adapter, load_text_model, load_tokenizer
+from .objectives import OBJECTIVES, Objective
+from .tasks import STATISTICS, Task, TextTask, summarize
+
+
+if TYPE_CHECKING:
+    from peft import PeftConfig
+
+logger = logging.get_logger(__name__)
+
+#: Above this share of the largest possible entropy the model is close to guessing.
+FLAT = 0.9
+
+
+class CLUETrainer(Seq2SeqTrainer):
+    """
+    Trains models whose uncertainty matches their error. A drop-in replacement for [`~transformers.Seq2SeqTrainer`]
+    that also takes what TRL users are used to.
+
+    The loss of an optimizer step is a sum over items (target tokens) divided by their number in the whole
+    accumulation window and on all processes: it does not depend on how the batch is laid out.
+
+    Args:
+        model (`str`, [`~transformers.PreTrainedModel`] or PEFT model):
+            The model, or its Hub id or folder.
+        args ([`CLUEConfig`], *optional*):
+            The settings.
+        data_collator (`Callable`, *optional*):
+            Makes batches; by default they are padded to their longest text.
+        train_dataset, eval_dataset (`datasets.Dataset`, *optional*):
+            Tokenised (`input_ids`, `labels`), or raw: source and target columns (`args.source_column` ...),
+            `prompt`/`completion`, and for causal models also `messages` or `text`.
+        processing_class ([`~transformers.PreTrainedTokenizerBase`], *optional*):
+            The tokenizer; by default the one in the model's folder or repository.
+        peft_config (`peft.PeftConfig`, *optional*):
+            Train an adapter instead of the model.
+        task ([`~clue_hf.tasks.Task`], *optional*):
+            What an item is; by default chosen by `args.task` and the model.
+
+    Example:
+
+    ```python
+    from clue_hf import CLUEConfig, CLUETrainer
+
+    trainer = CLUETrainer("google-t5/t5-small", CLUEConfig("out", alpha=0.9), train_dataset=pairs)
+    trainer.train()
+    ```
+    """
+
+    # the loss is divided by the items of the whole window: transformers must not divide it again
+    loss_is_scaled_for_ga = True
+    _tag_names = ("clue", "uncertainty", "calibration")
+
+    def __init__(
+        self,
+        model: Any = None,
+        args: CLUEConfig | None = None,
+        data_collator: Any = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        processing_class: Any = None,
+        *,
+        peft_config: PeftConfig | None = None,
+        task: Task | None = None,
+        **kwargs: Any,
+    ) -> None:
+        args = CLUEConfig("trainer_output") if args is None else args
+        if not isinstance(args, CLUEConfig):
+            raise TypeError(f"`args` must be a CLUEConfig, not {type(args).__name__}.")
+        if kwargs.get("compute_loss_func") is not None:
+            raise ValueError(
+                "CLUETrainer has its own loss. Register an Objective in clue_hf.objectives.OBJECTIVES, or use a stock "
+                "Trainer with compute_loss_func=clue_hf.functional.compute_loss_func(...)."
+            )
+        if isinstance(model, str):
+            processing_class = load_tokenizer(model) if processing_class is None else processing_class
+            model = load_text_model(model, args.task)
+        if peft_config is not None:
+            model = add_adapter(model, peft_config, args.gradient_checkpointing)
+        if model is None:
+            raise ValueError("CLUETrainer needs a `model`: an object, a Hub id or a folder. (`model_init` is not used.)")
+
+        pad_token_id = getattr(processing_class, "pad_token_id", None) or 0
+        self.task = task or TextTask(model, args.task, args.fused_head, pad_token_id)
+        self.objective: Objective = OBJECTIVES[args.objective].from_config(args)
+        self.plain_objective: Objective = OBJECTIVES["ce"].from_config(args)
+        if isinstance(self.task, TextTask) and isinstance(processing_class, PreTrainedTokenizerBase):
+            train_dataset = prepare_text_dataset(train_dataset, processing_class, self.task.kind, args, "train")
+            eval_dataset = prepare_text_dataset(eval_dataset, processing_class, self.task.kind, args, "evaluation")
+            if data_collator is None:
+                data_collator = DataCollatorForSeq2Seq(processing_class, pad_to_multiple_of=args.pad_to_multiple_of)
+        super().__init__(
+            model=model,
+            args=args,
+            data_collator=data_collator,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            processing_class=processing_class,
+            **kwargs,
+        )
+        if args.n_gpu > 1:
+            raise ValueError(
+                f"{args.n_gpu} GPUs in one process would use DataParallel, whose losses do not add up. Use `accelerate "
+                "launch` (or `clue-hf train --num_processes`), or one GPU through CUDA_VISIBLE_DEVICES."
+            )
+        if hasattr(self.model, "add_model_tags"):
+            self.model.add_model_tags(list(self._tag_names))
+        self._plain_until = args.plain_steps
+        self._training_sums = self._evaluation_sums = self._no_sums()
+        self._warned_of_flatness = False
+
+    # ---- the two lines everything hangs on: task -> prediction, objective -> loss ----
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | None = None,
+    ) -> Any:
+        training = model.training
+        # evaluation always uses the final objective, so that its loss is comparable along the run
+        objective = self.objective_at(self.state.global_step) if training else self.objective
+        counts = self.task.count([inputs]) if num_items_in_batch is None else num_items_in_batch
+        with self.accelerator.autocast():
+            prediction = self.task.predict(model, inputs, objective, return_outputs)
+            loss, statistics = prediction.reduce(objective, counts.clamp(min=1))
+        if training:
+            self._training_sums = self._training_sums + self._add_up(statistics)
+        else:
+            # gather_function leaves out the rows that were repeated to fill the last batch
+            self._evaluation_sums = self._evaluation_sums + self._add_up(self.gather_function(statistics))
+        if num_items_in_batch is not None and self.args.average_tokens_across_devices:
+            loss = loss * (self.accelerator.num_processes // self.get_tp_size())  # DDP divides by it
+        return (loss, {"logits": prediction.outputs}) if return_outputs else loss
+
+    def objective_at(self, step: int) -> Objective:
+        """The objective of a global step: plain first where asked for, then the chosen one with its schedule."""
+        if step < self._plain_until:
+            return self.plain_objective
+        return self.objective.at(step - self._plain_until)
+
+    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | None:
+        """The denominators of the loss (see [`Task.count`]) over the accumulation window and all processes."""
+        if not batch_samples or batch_samples[0].get("labels") is None:
+            return None
+        counts = self.task.count(batch_samples).to(device)
+        if self.args.average_tokens_across_devices and self.args.world_size > 1:
+            counts = self.accelerator.reduce(counts, "sum")
+        return counts // (self.get_tp_size() * self.get_cp_size() * self.get_sp_size())
+
+    def set_initial_training_values(self, args: Any, dataloader: Any) -> Any:
+        values = super().set_initial_training_values(args, dataloader)
+        steps_per_epoch = values[1]
+        self._plain_until = self.args.plain_steps or math.ceil(self.args.plain_epochs * steps_per_epoch)
+        return values
+
+    @staticmethod
+    def get_optimizer_cls_and_kwargs(args: Any, model: Any = None) -> tuple[Any, dict[str, Any]]:
+        optimizer, settings = Trainer.get_optimizer_cls_and_kwargs(args, model)
+        if args.optim == "adafactor" and args.optim_args:  # which transformers would ignore
+            settings.update(_parse_settings(args.optim_args))
+        return optimizer, settings
+
+    # ---- evaluation: item-weighted, without duplicates, with and without generation ----
+
+    def evaluation_loop(self, dataloader, description, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any):
+        self.gather_function = self.accelerator.gather_for_metrics  # Seq2SeqTrainer would count repeated rows
+        self._evaluation_sums = self._no_sums()
+        output = super().evaluation_loop(dataloader, description, *args, metric_key_prefix=metric_key_prefix, **kwargs)
+        if self._evaluation_sums[STATISTICS.index("items")] > 0:
+            summary = self._summary(self._evaluation_sums, self.objective)
+            output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in summary.items()})
+        return output
+
+    def prediction_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+        **gen_kwargs: Any,
+    ) -> Any:
+        if inputs.get("labels") is None:
+            return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **gen_kwargs)
+        inputs = self._prepare_inputs(inputs)
+        generate = self.args.predict_with_generate and not prediction_loss_only
+        with torch.no_grad():
+            if prediction_loss_only or generate:
+                loss, outputs = self.compute_loss(model, inputs), None
+            else:
+                loss, outputs = self.compute_loss(model, inputs, return_outputs=True)
+        if prediction_loss_only:
+            return loss, None, None
+        if not generate:
+            return loss, outputs["logits"], inputs["labels"]
+        questions = self.task.generation_inputs(inputs)
+        _, tokens, _ = super().prediction_step(model, questions, False, ignore_keys, **gen_kwargs)
+        if not getattr(self.model.config, "is_encoder_decoder", False):
+            tokens = tokens[:, questions["input_ids"].shape[1] :]  # a causal model repeats the prompt
+        return loss, tokens, inputs["labels"]
+
+    # ---- logging: summed on the device, read once per log line ----
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        if "loss" in logs:
+            sums = self.accelerator.reduce(self._training_sums, "sum")
+            self._training_sums = self._no_sums()
+            summary = self._summary(sums, self.objective_at(max(self.state.global_step - 1, 0)))
+            logs.update({name: value for name, value in summary.items() if name != "loss"})
+        super().log(logs, start_time)
+
+    def _summary(self, sums: torch.Tensor, objective: Objective) -> dict[str, float]:
+        summary = summarize(sums[: len(STATISTICS)], self.task.num_classes)
+        if objective.alpha is not None:
+            summary["alpha"] = objective.alpha
+        skipped = int(sums[-1])
+        if skipped:
+            summary["skipped_batches"] = skipped
+        flat = summary.get("normalized_uncertainty", 0) > FLAT and objective.alpha != 1
+        if flat and not self._warned_of_flatness:
+            self._warned_of_flatness = True
+            logger.warning(
+                f"The mean uncertainty is {summary['normalized_uncertainty']:.0%} of its maximum: the model is close to "
+                "guessing. If it does not fall, raise alpha, train plainly first (plain_steps), or use "
+                "clue_gradient='uncertainty'."
+            )
+        return summary
+
+    def _no_sums(self) -> torch.Tensor:
+        """Zero for each of [`STATISTICS`], and for the batches without any item."""
+        return torch.zeros(len(STATISTICS) + 1, dtype=torch.float64, device=self._sums_device())
+
+    def _sums_device(self) -> torch.device:
+        # float64 keeps counts of billions of tokens exact, but Apple's GPUs do not have it
+        return torch.device("cpu") if self.args.device.type == "mps" else self.args.device
+
+    def _add_up(self, statistics: torch.Tensor) -> torch.Tensor:
+        sums = statistics.to(device=self._sums_device(), dtype=torch.float64).sum(0)
+        return torch.cat([sums, (sums[STATISTICS.index("items")] == 0).to(sums.dtype).unsqueeze(0)])
+
+
+def _parse_settings(text: str) -> dict[str, Any]:
+    """`"scale_parameter=True,clip_threshold=0.5"` as keyword arguments."""
+    words = {"true": True, "false": False, "none": None}
+    settings = {}
+    for assignment in text.replace(" ", "").split(","):
+        name, _, value = assignment.partition("=")
+        settings[name] = words[value.lower()] if value.lower() in words else float(value)
+    return settings
