@@ -111,8 +111,10 @@ class CLUEConfig(Seq2SeqTrainingArguments):
     )
 
     def __post_init__(self) -> None:
-        if self.bf16 and not torch.accelerator.is_available():
-            self.use_cpu = True  # transformers insists on hearing it, though nothing else is there
+        if not torch.accelerator.is_available():
+            self.dataloader_pin_memory = False
+            if self.bf16:
+                self.use_cpu = True  # transformers insists on hearing it, though nothing else is there
         if self.ddp_find_unused_parameters is None:
             # the fused head uses the output weight outside the wrapped forward, where DDP's search does not look
             self.ddp_find_unused_parameters = False

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.utils.data import SequentialSampler
 from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerBase, Seq2SeqTrainer, Trainer
+from transformers.trainer_utils import has_length
 from transformers.utils import logging
 
 from .config import CLUEConfig
+from .data.sampler import LengthGroupedSampler, token_lengths
 from .data.text import prepare_text_dataset
 from .models.loading import add_adapter, load_text_model, load_tokenizer
 from .objectives import OBJECTIVES, Objective
@@ -176,6 +179,18 @@ class CLUETrainer(Seq2SeqTrainer):
             settings.update(_parse_settings(args.optim_args))
         return optimizer, settings
 
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        dataset = self.train_dataset if train_dataset is None else train_dataset
+        if self.args.train_sampling_strategy != "group_by_length" or "input_ids" not in _columns(dataset):
+            return super()._get_train_sampler(train_dataset)
+        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        step_size = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+        return LengthGroupedSampler(token_lengths(dataset), step_size, seed, lambda: int(self.state.epoch or 0))
+
+    def _get_eval_sampler(self, eval_dataset: Any) -> Any:
+        """Evaluation keeps the order of the data, so that predictions line up with it."""
+        return SequentialSampler(eval_dataset) if self.args.world_size <= 1 and has_length(eval_dataset) else None
+
     # ---- evaluation: item-weighted, without duplicates, with and without generation ----
 
     def evaluation_loop(self, dataloader, description, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any):
@@ -209,7 +224,10 @@ class CLUETrainer(Seq2SeqTrainer):
         if not generate:
             return loss, outputs["logits"], inputs["labels"]
         questions = self.task.generation_inputs(inputs)
-        _, tokens, _ = super().prediction_step(model, questions, False, ignore_keys, **gen_kwargs)
+        settings = {"use_cache": True, **(gen_kwargs or getattr(self, "_gen_kwargs", {}))}
+        limit = settings.pop("max_length", None) or self.args.max_target_length
+        settings.setdefault("max_new_tokens", limit)
+        _, tokens, _ = super().prediction_step(model, questions, False, ignore_keys, **settings)
         if not getattr(self.model.config, "is_encoder_decoder", False):
             tokens = tokens[:, questions["input_ids"].shape[1] :]  # a causal model repeats the prompt
         return loss, tokens, inputs["labels"]
@@ -220,8 +238,8 @@ class CLUETrainer(Seq2SeqTrainer):
         if "loss" in logs:
             sums = self.accelerator.reduce(self._training_sums, "sum")
             self._training_sums = self._no_sums()
-            summary = self._summary(sums, self.objective_at(max(self.state.global_step - 1, 0)))
-            logs.update({name: value for name, value in summary.items() if name != "loss"})
+            # item-weighted like the rest of the line; transformers' own loss is a mean over the steps
+            logs.update(self._summary(sums, self.objective_at(max(self.state.global_step - 1, 0))))
         super().log(logs, start_time)
 
     def _summary(self, sums: torch.Tensor, objective: Objective) -> dict[str, float]:
@@ -252,6 +270,10 @@ class CLUETrainer(Seq2SeqTrainer):
     def _add_up(self, statistics: torch.Tensor) -> torch.Tensor:
         sums = statistics.to(device=self._sums_device(), dtype=torch.float64).sum(0)
         return torch.cat([sums, (sums[STATISTICS.index("items")] == 0).to(sums.dtype).unsqueeze(0)])
+
+
+def _columns(dataset: Any) -> list[str]:
+    return list(getattr(dataset, "column_names", None) or []) if has_length(dataset) else []
 
 
 def _parse_settings(text: str) -> dict[str, Any]:

@@ -73,8 +73,7 @@ def fused_linear_objective(
             Also return the detached error and uncertainty of each kept row.
 
     Returns:
-        The scalar loss, followed by what was asked for. A second backward through the same loss is refused: the
-        gradients are made in the forward and handed over in the first backward.
+        The scalar loss, followed by what was asked for. It can be differentiated once, not twice.
     """
     kept = labels.reshape(-1) != ignore_index
     rows = hidden.reshape(-1, hidden.shape[-1])[kept]
@@ -110,68 +109,88 @@ def linear_statistics(
     parts = []
     for start in range(0, len(hidden), chunk_size):
         targets = labels[start : start + chunk_size]
-        logits = _logits(hidden[start : start + chunk_size].to(dtype), weight, bias)
-        top = logits.argmax(-1)
-        log_sum, error, entropy = _reduce_rows(logits, targets)
-        parts.append((error, entropy, (-log_sum).exp(), top == targets))  # the top logit was shifted to 0
+        parts.append(logit_statistics(_logits(hidden[start : start + chunk_size].to(dtype), weight, bias), targets))
     if not parts:
         empty = torch.zeros(0, device=hidden.device)
         return LinearStatistics(empty, empty, empty, empty.bool())
     return LinearStatistics(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
+@torch.no_grad()
+def logit_statistics(logits: torch.Tensor, labels: torch.Tensor) -> LinearStatistics:
+    """The same from logits (rows, vocabulary), which are overwritten."""
+    top = logits.argmax(-1)
+    log_sum, error, entropy = _reduce_rows(logits, labels)
+    return LinearStatistics(error, entropy, (-log_sum).exp(), top == labels)  # the top logit was shifted to 0
+
+
 class _FusedLinear(torch.autograd.Function):
     @staticmethod
-    def forward(  # type: ignore[override]
-        ctx, rows, weight, bias, labels, segments, objective, num_items, chunk_size, needs, dtype
-    ):
-        needs_hidden, needs_weight, needs_bias = needs
-        precision = torch.promote_types(dtype, torch.float32)
-        loss = torch.zeros((), dtype=precision, device=rows.device)
-        error = torch.empty(len(rows), dtype=precision, device=rows.device)
-        uncertainty = torch.empty_like(error)
-        grad_rows = torch.empty_like(rows) if needs_hidden else None
-        grad_weight = grad_bias = None
-        head, shift = weight.to(dtype), None if bias is None else bias.to(dtype)
-
-        for start, stop in _chunks(len(rows), chunk_size, segments):
-            chunk, targets = rows[start:stop].to(dtype), labels[start:stop]
-            logits = _logits(chunk, head, shift)
-            log_sum, error[start:stop], uncertainty[start:stop] = _reduce_rows(logits, targets)
-            items = (error[start:stop], uncertainty[start:stop])
-            extra = () if segments is None else (segments[start:stop],)
-            if not any(needs):
-                loss += objective(*items, *extra).sum() / num_items
-                continue
-            chunk_loss, a, b = _derivatives(objective, items, extra, num_items)
-            loss += chunk_loss
-            _gradient_of_logits_(logits, targets, log_sum, items[1], a, b)
-            if needs_bias:
-                grad_bias = logits.sum(0) if grad_bias is None else grad_bias.add_(logits.sum(0))
-            gradient = logits.to(dtype)
-            if needs_hidden:
-                grad_rows[start:stop] = gradient @ head
-            if needs_weight:
-                grad_weight = _add_product(grad_weight, gradient, chunk, weight.dtype)
-        if needs_weight and grad_weight is None:
-            grad_weight = torch.zeros_like(weight)
-        if needs_bias:
-            grad_bias = torch.zeros_like(bias) if grad_bias is None else grad_bias.to(bias.dtype).view_as(bias)
-        ctx.gradients = (grad_rows, grad_weight, grad_bias)
+    def forward(ctx, rows, weight, bias, labels, segments, *settings):  # type: ignore[override]
+        loss, error, uncertainty, ctx.gradients = _loss_and_gradients(rows, weight, bias, labels, segments, *settings)
+        ctx.save_for_backward(rows, weight, bias, labels, segments)
+        ctx.settings = settings
         ctx.mark_non_differentiable(error, uncertainty)
         return loss, error, uncertainty
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_loss, *_):
-        if ctx.gradients is None:
-            raise RuntimeError(
-                "The fused head hands its gradients over in the first backward; it cannot be backpropagated twice. "
-                "Set fused_head='off' to use the logits."
-            )
+        # handed over, not copied: a second backward through a retained graph computes them again
         gradients, ctx.gradients = ctx.gradients, None
-        scaled = tuple(None if gradient is None else gradient.mul_(grad_loss) for gradient in gradients)
-        return (*scaled, None, None, None, None, None, None, None)
+        if gradients is None:
+            *_, gradients = _loss_and_gradients(*ctx.saved_tensors, *ctx.settings)
+        scaled = (None if gradient is None else gradient.mul_(grad_loss) for gradient in gradients)
+        return (*scaled, None, None, *(None for _ in ctx.settings))
+
+
+def _loss_and_gradients(
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    labels: torch.Tensor,
+    segments: torch.Tensor | None,
+    objective: Objective,
+    num_items: Any,
+    chunk_size: int,
+    needs: tuple[bool, bool, bool],
+    dtype: torch.dtype,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, tuple[torch.Tensor | None, ...]]:
+    """The loss, the error and uncertainty of each row, and the gradients of rows, weight and bias where needed."""
+    needs_rows, needs_weight, needs_bias = needs
+    precision = torch.promote_types(dtype, torch.float32)
+    loss = torch.zeros((), dtype=precision, device=rows.device)
+    error = torch.empty(len(rows), dtype=precision, device=rows.device)
+    uncertainty = torch.empty_like(error)
+    grad_rows = torch.empty_like(rows) if needs_rows else None
+    grad_weight: torch.Tensor | None = None
+    grad_bias = torch.zeros_like(bias, dtype=precision) if bias is not None and needs_bias else None
+    head, shift = weight.to(dtype), None if bias is None else bias.to(dtype)
+
+    for start, stop in _chunks(len(rows), chunk_size, segments):
+        chunk, targets = rows[start:stop].to(dtype), labels[start:stop]
+        logits = _logits(chunk, head, shift)
+        log_sum, error[start:stop], uncertainty[start:stop] = _reduce_rows(logits, targets)
+        items = (error[start:stop], uncertainty[start:stop])
+        extra = () if segments is None else (segments[start:stop],)
+        if not any(needs):
+            loss += objective(*items, *extra).sum() / num_items
+            continue
+        chunk_loss, a, b = _derivatives(objective, items, extra, num_items)
+        loss += chunk_loss
+        _gradient_of_logits_(logits, targets, log_sum, items[1], a, b)
+        if grad_bias is not None:
+            grad_bias += logits.sum(0)
+        gradient = logits.to(dtype)
+        if grad_rows is not None:
+            grad_rows[start:stop] = gradient @ head
+        if needs_weight:
+            grad_weight = _add_product(grad_weight, gradient, chunk, weight.dtype)
+    if needs_weight and grad_weight is None:
+        grad_weight = torch.zeros_like(weight)
+    if bias is not None and grad_bias is not None:
+        grad_bias = grad_bias.to(bias.dtype)
+    return loss, error, uncertainty, (grad_rows, grad_weight, grad_bias)
 
 
 def _chunks(num_rows: int, chunk_size: int, segments: torch.Tensor | None) -> Iterator[tuple[int, int]]:
@@ -181,8 +200,9 @@ def _chunks(num_rows: int, chunk_size: int, segments: torch.Tensor | None) -> It
     else:
         borders = torch.unique_consecutive(segments, return_counts=True)[1].cumsum(0).tolist()
     start = 0
-    for border, following in zip(borders, [*borders[1:], None], strict=True):
-        if border > start and (following is None or following - start > chunk_size):
+    for index, border in enumerate(borders):
+        is_last = index + 1 == len(borders)
+        if border > start and (is_last or borders[index + 1] - start > chunk_size):
             yield start, border
             start = border
 

@@ -10,7 +10,7 @@ from torch import nn
 from transformers.utils import logging
 
 from ..functional import error_and_entropy
-from ..kernels import fused_linear_objective
+from ..kernels import fused_linear_objective, linear_statistics, logit_statistics
 from .base import Prediction, Task
 from .head import LinearHead, head_replaced, read_head, unwrap, why_not_fusable
 
@@ -97,6 +97,24 @@ class TextTask(Task):
         error, entropy = error_and_entropy(logits, targets)
         example = _example_of_each_label(labels)[kept]
         return Prediction(error, entropy, example, len(labels), targets, logits, outputs if return_outputs else None)
+
+    @torch.no_grad()
+    def describe(self, model: nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
+        """Error, entropy, top-1 probability and top-1 correctness of each label: (rows, labels, 4), NaN if ignored."""
+        base = unwrap(model)
+        inputs, labels = self._split_labels(base, inputs)
+        kept = labels != -100
+        if self._may_fuse(model, inputs):
+            with head_replaced(base, nn.Identity()):
+                hidden = self._aligned(model(**inputs)["logits"], labels)[kept]
+            head = read_head(base)
+            found = linear_statistics(hidden, head.weight, labels[kept], bias=head.bias)
+        else:
+            logits = self._aligned(model(**inputs)["logits"], labels)[kept]
+            found = logit_statistics(logits.float(), labels[kept])
+        described = torch.full((*labels.shape, 4), float("nan"), device=labels.device)
+        described[kept] = torch.stack([column.float() for column in found], -1)
+        return described
 
     def count(self, batches: list[dict[str, Any]]) -> torch.Tensor:
         kept = [self._targets(batch) != -100 for batch in batches]

@@ -1,0 +1,52 @@
+"""`clue-hf COMMAND ...`: finds the command, and turns a user's mistake into one line and exit code 2."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from ..errors import UserError
+
+
+#: command -> (module, what it does)
+COMMANDS = {"train": ("train", "train a model with CLUE or a baseline, and report on it")}
+
+HELP = """usage: clue-hf COMMAND [CONFIG.yaml] [--option value ...]
+
+Train models whose uncertainty matches their error.
+
+commands:
+{commands}
+
+`clue-hf COMMAND --help` tells more."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command; returns the exit code (0 done, 2 a user's mistake)."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
+        listing = "\n".join(f"  {name:10s} {does}" for name, (_, does) in COMMANDS.items())
+        print(HELP.format(commands=listing))
+        return 0
+    name = words[0]
+    if name not in COMMANDS:
+        print(f"clue-hf: error: there is no command {name!r}: use {', '.join(COMMANDS)}.", file=sys.stderr)
+        return 2
+    return run(import_module(f".{COMMANDS[name][0]}", __package__).command, words[1:])
+
+
+def run(command: Callable[[Sequence[str]], int], words: Sequence[str]) -> int:
+    """Runs a command's function with its words."""
+    try:
+        return command(words)
+    except UserError as error:
+        print(f"clue-hf: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("clue-hf: interrupted; --resume_from_checkpoint true continues from the last checkpoint.", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""Results as a table for people, in the terminal and in markdown."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+
+def format_table(rows: list[dict[str, Any]], quality: str) -> str:
+    """The rows as a markdown table."""
+    cells = [list(_headings(quality)), *([_cell(row, name) for name in _headings(quality).values()] for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
+    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in cells]
+    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
+
+
+def print_table(rows: list[dict[str, Any]], quality: str) -> None:
+    """Prints the table and how to read it."""
+    print("\n" + format_table(rows, quality))
+    print(
+        "\nError and uncertainty are nats per reference token; gap = error - uncertainty (above 0: too sure of itself);"
+        "\nalignment error and token ECE are 0 for a perfectly calibrated model."
+    )
+
+
+def _headings(quality: str) -> dict[str, str]:
+    shown = {} if quality == "none" else {quality.upper() if quality == "bleu" else quality: quality}
+    return {
+        "objective": "name",
+        "split": "split",
+        **shown,
+        "error": "error",
+        "uncertainty": "uncertainty",
+        "gap": "gap",
+        "alignment error": "alignment_error",
+        "token ECE": "token_ece",
+        "time/step": "seconds_per_step",
+    }
+
+
+def _cell(row: dict[str, Any], name: str) -> str:
+    if name == "name":
+        with_alpha = row["alpha"] is not None and row["objective"] == "clue"
+        return f"{row['objective']} (alpha {row['alpha']:g})" if with_alpha else row["objective"]
+    value = row[name]
+    if isinstance(value, str):
+        return value
+    if math.isnan(value):
+        return "-"
+    if name == "seconds_per_step":
+        return f"{1000 * value:.0f} ms"
+    if name == "gap":
+        return f"{value:+.3f}"
+    return f"{value:.3f}" if name in ("error", "uncertainty", "alignment_error", "token_ece") else f"{value:.1f}"

@@ -1,0 +1,186 @@
+"""One experiment: the same start, one or two objectives, a table and what it takes to look closer."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerBase, TrainerCallback, set_seed
+from transformers.trainer_utils import get_last_checkpoint
+from transformers.utils import logging
+
+from .. import __version__
+from ..config import CLUEConfig
+from ..data.columns import column_values, find_pair
+from ..data.text import prepare_text_dataset
+from ..data.tokenizer import train_tokenizer
+from ..errors import UserError
+from ..evaluation import token_statistics
+from ..metrics.quality import corpus_quality
+from ..models.arguments import LoraArguments, ModelArguments, make_model
+from ..models.loading import load_tokenizer
+from ..trainer import CLUETrainer
+from .table import format_table, print_table
+
+
+logger = logging.get_logger(__name__)
+
+
+class Experiment:
+    """Trains one model per objective from the same start and reports on each."""
+
+    def __init__(
+        self,
+        model: ModelArguments,
+        lora: LoraArguments,
+        config: CLUEConfig,
+        splits: Any,
+        quality: str,
+        report_splits: list[str],
+    ) -> None:
+        self.model, self.lora, self.config, self.splits = model, lora, config, splits
+        self.quality, self.report_splits = quality, report_splits
+        self.tokenizer = self._make_tokenizer()
+
+    def run(self, objectives: list[str]) -> list[dict[str, Any]]:
+        """Trains with each objective; prints one table and writes `results.json`."""
+        rows: list[dict[str, Any]] = []
+        histories: dict[str, list[dict[str, float]]] = {}
+        for objective in objectives:
+            config = self._config_for(objective, alone=len(objectives) == 1)
+            trainer, seconds = self._train(config)
+            histories[objective] = trainer.state.log_history
+            rows += [self._report(trainer, objective, split, seconds) for split in self.report_splits]
+        if trainer.is_world_process_zero():
+            self._write(rows, histories)
+            self._say(rows, config.output_dir)
+        return rows
+
+    def _config_for(self, objective: str, alone: bool) -> CLUEConfig:
+        config = copy.copy(self.config)
+        config.objective = objective
+        if not alone:
+            config.output_dir = os.path.join(self.config.output_dir, objective)
+        return config
+
+    def _train(self, config: CLUEConfig) -> tuple[CLUETrainer, float]:
+        set_seed(config.seed)
+        timer = _StepTimer()
+        trainer = CLUETrainer(
+            make_model(self.model, self.lora, self.tokenizer, config),
+            config,
+            train_dataset=self.splits["train"],
+            eval_dataset=self.splits.get("validation") if config.eval_strategy != "no" else None,
+            processing_class=self.tokenizer,
+            compute_metrics=self._quality_metrics if config.predict_with_generate else None,
+            callbacks=[timer],
+        )
+        if trainer.is_world_process_zero():
+            size = sum(parameter.numel() for parameter in trainer.model.parameters())
+            print(f"\n{config.objective}: {size:,} parameters, {len(self.splits['train']):,} training rows", flush=True)
+        trainer.train(resume_from_checkpoint=_checkpoint(config))
+        trainer.save_model()
+        trainer.save_state()
+        return trainer, timer.median()
+
+    def _report(self, trainer: CLUETrainer, objective: str, split: str, seconds: float) -> dict[str, Any]:
+        """One row of the table: quality of what is generated, and calibration on the reference tokens."""
+        data = prepare_text_dataset(self.splits[split], self.tokenizer, trainer.task.kind, trainer.args, split)
+        row: dict[str, Any] = {"objective": objective, "alpha": trainer.objective.alpha, "split": split}
+        if self.quality != "none":
+            trainer.args.predict_with_generate = True
+            trainer.compute_metrics = self._quality_metrics
+            row[self.quality] = trainer.predict(data, metric_key_prefix=split).metrics[f"{split}_{self.quality}"]
+        row.update(token_statistics(trainer, data, f"Scoring {split} references").summary())
+        row["seconds_per_step"] = seconds
+        return row
+
+    def _quality_metrics(self, prediction: Any) -> dict[str, float]:
+        texts = [self._decode(tokens) for tokens in (prediction.predictions, prediction.label_ids)]
+        return {self.quality: corpus_quality(self.quality, *texts)} if self.quality != "none" else {}
+
+    def _decode(self, tokens: np.ndarray) -> list[str]:
+        tokens = np.where(tokens < 0, self.tokenizer.pad_token_id, tokens)
+        return [text.strip() for text in self.tokenizer.batch_decode(tokens, skip_special_tokens=True)]
+
+    def _make_tokenizer(self) -> PreTrainedTokenizerBase:
+        if not self.model.tokenizer_vocab_size:
+            return load_tokenizer(self.model.tokenizer_name or self.model.model_name_or_path)
+        from transformers import AutoConfig
+
+        train = self.splits["train"]
+        pair = find_pair(train.column_names, self.config.source_column, self.config.target_column)
+        columns = {name: train[name][:] for name in train.column_names}
+        texts = [text for name in pair for text in column_values(columns, name, "source_column")]
+        ends = AutoConfig.for_model(self.model.model_type).is_encoder_decoder
+        return train_tokenizer(texts, self.model.tokenizer_vocab_size, ends)
+
+    def _write(self, rows: list[dict[str, Any]], histories: dict[str, Any]) -> None:
+        folder = Path(self.config.output_dir)
+        settings = {"model": vars(self.model), "lora": vars(self.lora), "training": self.config.to_dict()}
+        results = {
+            "rows": rows,
+            "definitions": {
+                "error": "cross-entropy per reference token, nats",
+                "uncertainty": "entropy of the next-token distribution, nats",
+                "gap": "mean error - mean uncertainty",
+                "alignment_error": "15 equal-mass bins of the uncertainty, sum |B|/n |mean error - mean uncertainty|",
+                "token_ece": "top-1 probability against top-1 accuracy, 15 equal-width bins",
+                "seconds_per_step": "median over the optimizer steps",
+            },
+            "history": histories,
+            "settings": settings,
+            "versions": {"clue_hf": __version__, "torch": torch.__version__},
+        }
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "results.json").write_text(json.dumps(results, indent=2, default=str) + "\n")
+        (folder / "results.md").write_text(format_table(rows, self.quality) + "\n")
+        try:
+            from ..evaluation.plots import plot_training_curves
+        except ImportError:
+            logger.info("Install the extra `plots` for a picture of the training curves.")
+        else:
+            plot_training_curves(histories, folder / "training_curves.png")
+
+    def _say(self, rows: list[dict[str, Any]], last: str) -> None:
+        print_table(rows, self.quality)
+        print(f"\nWritten to {self.config.output_dir}: results.json, results.md, training_curves.png, and the models.")
+        print(f"Next, try another weight of the error:  --alpha 0.5 --output_dir {self.config.output_dir}-alpha-0.5")
+
+
+class _StepTimer(TrainerCallback):
+    """Seconds from the beginning to the end of each optimizer step."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._start = time.perf_counter()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.seconds.append(time.perf_counter() - self._start)
+
+    def median(self) -> float:
+        return statistics.median(self.seconds) if self.seconds else float("nan")
+
+
+def _checkpoint(config: CLUEConfig) -> str | None:
+    """The checkpoint to resume from: a path, or the newest one in the output directory for `true`."""
+    wish = config.resume_from_checkpoint
+    if wish is None or str(wish).lower() == "false":
+        return None
+    if str(wish).lower() != "true":
+        if not os.path.isdir(wish):
+            raise UserError(f"resume_from_checkpoint: there is no folder {wish!r}.")
+        return str(wish)
+    found = get_last_checkpoint(config.output_dir) if os.path.isdir(config.output_dir) else None
+    if found is None:
+        logger.warning(f"There is no checkpoint in {config.output_dir!r} yet: training starts from the beginning.")
+    return found

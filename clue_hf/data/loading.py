@@ -1,0 +1,178 @@
+"""Datasets from the Hub, from folders, from json/jsonl/csv/tsv/parquet files (gzipped too), or embedded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import datasets
+
+from ..errors import UserError
+from .columns import check_column, find_pair
+from .splits import split_by_source
+
+
+EMBEDDED = "embedded:"
+FORMATS = {"json": "json", "jsonl": "json", "csv": "csv", "tsv": "csv", "parquet": "parquet"}
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass
+class DataArguments:
+    """Where the data comes from and how it is split."""
+
+    dataset_name: str | None = field(
+        default=None,
+        metadata={"help": "Hub id, local dataset folder, or embedded:phrases (synthetic, works offline)."},
+    )
+    dataset_config: str | None = field(default=None, metadata={"help": "Configuration of the dataset, such as en-fr."})
+    dataset_revision: str | None = field(default=None, metadata={"help": "Branch, tag or commit of the dataset."})
+    train_file: str | None = field(
+        default=None, metadata={"help": "json, jsonl, csv, tsv or parquet file (gzipped too) instead of a dataset."}
+    )
+    validation_file: str | None = field(default=None, metadata={"help": "The same for validation."})
+    test_file: str | None = field(default=None, metadata={"help": "The same for the test."})
+    train_split: str = field(default="train", metadata={"help": "Name of the split to train on."})
+    validation_split: str | None = field(
+        default=None, metadata={"help": "Name of the validation split (default: validation, where there is one)."}
+    )
+    test_split: str | None = field(
+        default=None, metadata={"help": "Name of the test split (default: test, where there is one)."}
+    )
+    split_column: str | None = field(
+        default=None, metadata={"help": "Column of one file that says which split a row belongs to."}
+    )
+    validation_fraction: float = field(
+        default=0.05, metadata={"help": "Share of the training rows to split off where there is no validation split."}
+    )
+    test_fraction: float = field(
+        default=0.05, metadata={"help": "Share of the training rows to split off where there is no test split."}
+    )
+    split_seed: int = field(default=42, metadata={"help": "Seed of those splits."})
+    max_train_samples: int | None = field(default=None, metadata={"help": "Train on the first so many rows."})
+    max_eval_samples: int | None = field(
+        default=None, metadata={"help": "Validate and test on the first so many rows each."}
+    )
+    report_splits: list[str] = field(
+        default_factory=lambda: ["test"], metadata={"help": "Splits to report on after training."}
+    )
+
+
+def load_splits(arguments: DataArguments, source: str | None, target: str | None) -> datasets.DatasetDict:
+    """The splits train, validation and test of the data that the arguments name; missing ones are split off."""
+    given = _load(arguments)
+    wanted = {
+        "train": arguments.train_split,
+        "validation": arguments.validation_split or ("validation" if "validation" in given else None),
+        "test": arguments.test_split or ("test" if "test" in given else None),
+    }
+    splits = {
+        name: _named(given, split, f"{name}_split") for name, split in wanted.items() if split is not None
+    }
+    fractions = {"validation": arguments.validation_fraction, "test": arguments.test_fraction}
+    missing = {name: fraction for name, fraction in fractions.items() if name not in splits}
+    if any(missing.values()):
+        columns = splits["train"].column_names
+        splits.update(split_by_source(splits["train"], missing, arguments.split_seed, _key(columns, source, target)))
+    for name in arguments.report_splits:
+        if name not in splits:
+            splits[name] = _named(given, name, "report_splits")
+    limits = {"train": arguments.max_train_samples}
+    return datasets.DatasetDict(
+        {name: _first(split, limits.get(name, arguments.max_eval_samples)) for name, split in splits.items()}
+    )
+
+
+def _named(given: dict[str, datasets.Dataset], split: str, option: str) -> datasets.Dataset:
+    if split not in given:
+        raise UserError(f"{option} {split!r} is not in the data, which has {', '.join(given)}.")
+    if len(given[split]) == 0:
+        raise UserError(f"The split {split!r} has no rows.")
+    return given[split]
+
+
+def _key(columns: list[str], source: str | None, target: str | None) -> str | None:
+    """What makes two rows the same example: the source text, where the rows are pairs."""
+    if {"messages", "text"} & set(columns) and not source:
+        return next(name for name in ("messages", "text") if name in columns)
+    return None if "input_ids" in columns else find_pair(columns, source, target)[0]
+
+
+def _first(split: datasets.Dataset, limit: int | None) -> datasets.Dataset:
+    if limit is not None and limit < 1:
+        raise UserError(f"A limit of {limit} samples leaves no data.")
+    return split if limit is None else split.select(range(min(limit, len(split))))
+
+
+def _load(arguments: DataArguments) -> dict[str, datasets.Dataset]:
+    files = {name: getattr(arguments, f"{name}_file") for name in SPLITS}
+    if arguments.dataset_name and any(files.values()):
+        raise UserError("Give dataset_name or files (train_file ...), not both.")
+    if arguments.dataset_name:
+        return _load_named(arguments.dataset_name, arguments.dataset_config, arguments.dataset_revision)
+    if not files["train"]:
+        raise UserError("No data: set dataset_name or train_file.")
+    if arguments.split_column:
+        return _by_column(_load_file(files["train"], "train_file"), arguments.split_column)
+    return {name: _load_file(path, f"{name}_file") for name, path in files.items() if path}
+
+
+def _load_named(name: str, config: str | None, revision: str | None) -> dict[str, datasets.Dataset]:
+    if name.startswith(EMBEDDED):
+        return _load_embedded(name.removeprefix(EMBEDDED))
+    if Path(name).is_file():
+        raise UserError(f"dataset_name {name!r} is a file: use train_file.")
+    try:
+        if (Path(name) / "dataset_dict.json").exists():
+            return datasets.DatasetDict.load_from_disk(name)
+        return datasets.load_dataset(name, config, revision=revision)
+    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
+        raise UserError(
+            f"The dataset {name!r} cannot be loaded: it is no local folder with data, and the Hub has no such dataset or "
+            f"cannot be reached. Offline: download it on a connected machine with `hf download --repo-type dataset "
+            f"{name}`, or give files with train_file. ({_reason(error)})"
+        ) from error
+
+
+def _load_embedded(name: str) -> dict[str, datasets.Dataset]:
+    from .embedded.phrases import load_phrases
+
+    if name != "phrases":
+        raise UserError(f"There is no embedded dataset {name!r}: use embedded:phrases.")
+    return load_phrases()
+
+
+def _load_file(path: str, option: str) -> datasets.Dataset:
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise UserError(f"{option} {path!r} does not exist.")
+    kinds = [suffix.lstrip(".").lower() for suffix in file.suffixes]
+    kind = next((kind for kind in reversed(kinds) if kind != "gz"), "")
+    if kind not in FORMATS:
+        raise UserError(f"{option} {path!r} must be one of {', '.join(FORMATS)} (or one of them with .gz).")
+    if file.stat().st_size == 0:
+        raise UserError(f"{option} {path!r} is empty.")
+    settings: dict[str, Any] = {"sep": "\t"} if kind == "tsv" else {}
+    try:
+        dataset = datasets.load_dataset(FORMATS[kind], data_files=str(file), split="train", **settings)
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        raise UserError(f"{option} {path!r} cannot be read as {kind}: {_reason(error)}") from error
+    if len(dataset) == 0:
+        raise UserError(f"{option} {path!r} has no rows.")
+    return dataset
+
+
+def _by_column(dataset: datasets.Dataset, column: str) -> dict[str, datasets.Dataset]:
+    check_column(dataset.column_names, column, "split_column")
+    rows: dict[str, list[int]] = {}
+    for row, name in enumerate(dataset[column][:]):
+        rows.setdefault(str(name), []).append(row)
+    return {name: dataset.select(chosen) for name, chosen in rows.items()}
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of the innermost cause: what datasets wraps says little."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

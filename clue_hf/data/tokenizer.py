@@ -1,0 +1,30 @@
+"""A small tokenizer trained on the data at hand, for models from scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
+
+
+PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int, end_every_text: bool = True) -> PreTrainedTokenizerFast:
+    """
+    A byte-pair tokenizer of at most `vocab_size` entries. `end_every_text` appends `</s>` to every text, as
+    sequence-to-sequence models need it; for causal models a prompt must not end.
+    """
+    tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=[PAD, END, UNKNOWN], show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    if end_every_text:
+        end = (END, tokenizer.token_to_id(END))
+        tokenizer.post_processor = processors.TemplateProcessing(single=f"$A {END}", special_tokens=[end])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, unk_token=UNKNOWN, model_max_length=512
+    )

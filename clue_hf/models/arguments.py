@@ -1,0 +1,83 @@
+"""Which model to train, and with which adapter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import UserError
+from .loading import add_adapter, build_text_model, load_text_model, parse_overrides
+
+
+@dataclass
+class ModelArguments:
+    """The model: one from the Hub or a folder, or one built from scratch."""
+
+    model_name_or_path: str | None = field(default=None, metadata={"help": "Hub id or folder of the model."})
+    tokenizer_name: str | None = field(
+        default=None, metadata={"help": "Hub id or folder of the tokenizer (default: the model's)."}
+    )
+    model_type: str | None = field(
+        default=None, metadata={"help": "Build a model of this type from scratch: t5, bart, gpt2, llama ..."}
+    )
+    config_overrides: str | None = field(
+        default=None,
+        metadata={"help": "Settings of the model's config: dropout_rate=0.3,num_layers=2 or JSON (a map in YAML)."},
+    )
+    tokenizer_vocab_size: int | None = field(
+        default=None, metadata={"help": "Train a tokenizer of so many entries on the training data."}
+    )
+    dtype: str = field(default="float32", metadata={"help": "Type to load the weights in: float32, bfloat16, float16."})
+
+    def __post_init__(self) -> None:
+        if self.dtype not in ("float32", "bfloat16", "float16"):
+            raise ValueError(f"`dtype` must be one of float32, bfloat16, float16, not {self.dtype!r}.")
+        if bool(self.model_name_or_path) == bool(self.model_type):
+            raise ValueError("Give `model_name_or_path` (to fine-tune) or `model_type` (to build one), one of the two.")
+        if self.model_type and not (self.tokenizer_name or self.tokenizer_vocab_size):
+            raise ValueError("A model from scratch needs `tokenizer_name`, or `tokenizer_vocab_size` to train one.")
+        if self.tokenizer_vocab_size and not self.model_type:
+            raise ValueError("`tokenizer_vocab_size` goes with `model_type`: a pretrained model has its tokenizer.")
+
+
+@dataclass
+class LoraArguments:
+    """LoRA: train a small adapter instead of the whole model."""
+
+    use_peft: bool = field(default=False, metadata={"help": "Train a LoRA adapter instead of the whole model."})
+    lora_r: int = field(default=16, metadata={"help": "Rank of the adapter."})
+    lora_alpha: int = field(default=32, metadata={"help": "Scale of the adapter."})
+    lora_dropout: float = field(default=0.05, metadata={"help": "Dropout before the adapter."})
+    lora_target_modules: list[str] | None = field(
+        default=None, metadata={"help": "Modules that get an adapter (default: the usual ones of the architecture)."}
+    )
+    lora_modules_to_save: list[str] | None = field(default=None, metadata={"help": "Modules to train in full."})
+    use_rslora: bool = field(default=False, metadata={"help": "Rank-stabilised LoRA."})
+    use_dora: bool = field(default=False, metadata={"help": "Weight-decomposed LoRA."})
+
+
+def make_model(arguments: ModelArguments, lora: LoraArguments, tokenizer: Any, config: Any) -> Any:
+    """The model that the arguments describe, with its adapter where one is asked for."""
+    overrides = parse_overrides(arguments.config_overrides)
+    if arguments.model_type:
+        model = build_text_model(arguments.model_type, tokenizer, config.task, **overrides)
+    else:
+        model = load_text_model(arguments.model_name_or_path, config.task, arguments.dtype, **overrides)
+    if not lora.use_peft:
+        return model
+    from peft import LoraConfig
+
+    adapter = LoraConfig(
+        task_type="SEQ_2_SEQ_LM" if model.config.is_encoder_decoder else "CAUSAL_LM",
+        r=lora.lora_r,
+        lora_alpha=lora.lora_alpha,
+        lora_dropout=lora.lora_dropout,
+        target_modules=lora.lora_target_modules,
+        modules_to_save=lora.lora_modules_to_save,
+        use_rslora=lora.use_rslora,
+        use_dora=lora.use_dora,
+    )
+    try:
+        return add_adapter(model, adapter, config.gradient_checkpointing)
+    except ValueError as error:
+        raise UserError(f"LoRA cannot be added: {error}") from error

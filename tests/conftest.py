@@ -1,0 +1,33 @@
+"""Tiny real models and tokenizers, built on the spot."""
+
+import os
+
+
+# before torch is imported: the workers of one machine share its cores, and nothing may ask the network
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+from helpers import make_model, make_tokenizer  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    return make_tokenizer()
+
+
+@pytest.fixture(params=["t5", "gpt2"])
+def kind(request):
+    """One sequence-to-sequence and one causal architecture."""
+    return request.param
+
+
+@pytest.fixture
+def model(kind):
+    return make_model(kind)
