@@ -118,6 +118,9 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         if self.ddp_find_unused_parameters is None:
             # the fused head uses the output weight outside the wrapped forward, where DDP's search does not look
             self.ddp_find_unused_parameters = False
+        if self.load_best_model_at_end and self.metric_for_best_model is None and self.clue_gradient == "uncertainty":
+            # its value is that of `both`, which flat models win, though its gradient is not: the error decides instead
+            self.metric_for_best_model, self.greater_is_better = "error", False
         super().__post_init__()
         self._check_objective()
         self._check_unsupported()

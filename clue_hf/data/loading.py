@@ -157,6 +157,8 @@ def _load_file(path: str, option: str) -> datasets.Dataset:
     try:
         dataset = datasets.load_dataset(FORMATS[kind], data_files=str(file), split="train", **settings)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        if "corresponds to no data" in str(error):
+            raise UserError(f"{option} {path!r} has no rows.") from error
         raise UserError(f"{option} {path!r} cannot be read as {kind}: {_reason(error)}") from error
     if len(dataset) == 0:
         raise UserError(f"{option} {path!r} has no rows.")

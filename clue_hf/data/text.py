@@ -159,27 +159,41 @@ def _encode_messages(
     limit = config.max_source_length + config.max_target_length
     inputs, labels, cut = [], [], []
     for chat, start, index in zip(chats, starts, indices, strict=True):
-        ids = _render(tokenizer, chat)
-        label = [IGNORED] * len(ids)
-        for turn in range(start, len(chat)):
-            if chat[turn]["role"] != "assistant":
-                continue
-            prompt = _render(tokenizer, chat[:turn], add_generation_prompt=True)
-            answered = _render(tokenizer, chat[: turn + 1])
-            if ids[: len(answered)] != answered or answered[: len(prompt)] != prompt:
-                raise UserError(
-                    f"Row {index}: the chat template renders a conversation differently once it goes on, so the "
-                    "assistant's tokens cannot be told apart. Use prompt and completion columns."
-                )
-            label[len(prompt) : len(answered)] = answered[len(prompt) :]
+        ids: list[int] = []
+        label: list[int] = []
+        for text, is_target in _pieces(tokenizer, chat, start, index):
+            tokens = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+            ids += tokens
+            label += tokens if is_target else [IGNORED] * len(tokens)
         inputs.append(ids[:limit])
         labels.append(label[:limit])
         cut.append(len(ids) > limit)
     return _batch(inputs, labels, cut, [False] * len(cut))
 
 
-def _render(tokenizer: Any, messages: list[dict], **settings: Any) -> list[int]:
-    return tokenizer.apply_chat_template(messages, tokenize=True, return_dict=True, **settings)["input_ids"]
+def _pieces(tokenizer: Any, chat: list[dict], start: int, index: int) -> list[tuple[str, bool]]:
+    """
+    The rendered chat cut into texts that are learned and texts that are not. Each piece is tokenised on its own: a
+    token never spans the border, just as in generation, where the prompt is tokenised before the answer exists.
+    """
+    whole, position, pieces = _render(tokenizer, chat), 0, []
+    for turn in range(start, len(chat)):
+        if chat[turn]["role"] != "assistant":
+            continue
+        prompt = _render(tokenizer, chat[:turn], add_generation_prompt=True)
+        answered = _render(tokenizer, chat[: turn + 1])
+        if not (whole.startswith(answered) and answered.startswith(prompt) and position <= len(prompt)):
+            raise UserError(
+                f"Row {index}: the chat template renders a conversation differently once it goes on, so the "
+                "assistant's words cannot be told apart. Use prompt and completion columns."
+            )
+        pieces += [(whole[position : len(prompt)], False), (whole[len(prompt) : len(answered)], True)]
+        position = len(answered)
+    return [*pieces, (whole[position:], False)]
+
+
+def _render(tokenizer: Any, messages: list[dict], **settings: Any) -> str:
+    return tokenizer.apply_chat_template(messages, tokenize=False, **settings)
 
 
 def _batch(inputs: list, labels: list, cut_sources: list[bool], cut_targets: list[bool]) -> dict[str, list[Any]]:

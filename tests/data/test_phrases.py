@@ -65,7 +65,6 @@ ONE_TARGET = [
     ("this bird sings .", "cet oiseau chante ."),
     ("this new bird sings .", "ce nouvel oiseau chante ."),
     ("my new birds sang .", "mes nouveaux oiseaux ont chanté ."),
-    ("my orange .", None),
     ("he washes this red table today .", "il lave cette table rouge aujourd'hui ."),
     ("he found my orange at my school .", "il a trouvé mon orange à mon école ."),
     ("he found my green orange at the market .", "il a trouvé mon orange verte au marché ."),
@@ -81,7 +80,7 @@ ONE_TARGET = [
 ]
 
 
-@pytest.mark.parametrize(("source", "target"), [pair for pair in ONE_TARGET if pair[1]])
+@pytest.mark.parametrize(("source", "target"), ONE_TARGET)
 def test_unambiguous_sources_have_one_correct_translation(source: str, target: str) -> None:
     assert target_distribution(source) == {target: 1.0}
 
@@ -106,8 +105,9 @@ def test_ambiguous_sources_have_their_known_distribution(source: str, expected: 
 
 def test_choices_multiply_and_all_combinations_differ() -> None:
     source = "the strange cousin finishes a cake now but my happy friends carry the bike early and they sleep ."
+    ambiguous = ["strange", "cousin", "finish", "now", "happy", "friend", "carry", "bike", "early", "they"]
     distribution = target_distribution(source)
-    assert len(distribution) == 2**9  # strange cousin finish now happy friend carry bike early they, less none shared
+    assert len(distribution) == 2 ** len(ambiguous)
     assert math.fsum(distribution.values()) == pytest.approx(1.0)
 
 
@@ -115,7 +115,8 @@ def test_every_english_form_belongs_to_one_word() -> None:
     """A homograph would let a source be read in two ways."""
     verb_forms = [form for third_person, past, _ in phrases.VERBS.values() for form in (third_person, past)]
     words = [word for group in phrases.WORDS.values() for word in group]
-    forms = Counter([*words, *phrases.PLURALS.values(), *verb_forms, *phrases.DETERMINERS, "do", "does", "did", "will"])
+    helpers = ["do", "does", "did", "will", "not"]
+    forms = Counter([*words, *phrases.PLURALS.values(), *verb_forms, *phrases.DETERMINERS, *helpers])
     assert [form for form, count in forms.items() if count > 1] == []
 
 
@@ -147,29 +148,32 @@ def test_targets_are_drawn_at_the_stated_probability(
 ) -> None:
     targets = [row["target"] for row in train if re.search(rf"\b({english})\b", row["source"])]
     share = sum(bool(re.search(french, target)) for target in targets) / len(targets)
-    assert len(targets) > 200
+    assert len(targets) > 150
     assert abs(share - probability) < 4 * math.sqrt(probability * (1 - probability) / len(targets))
 
 
-def test_mean_surprise_of_drawn_targets_is_the_mean_entropy(train: list[dict]) -> None:
-    """Tests the joint draw: dependent choices would keep each word's share but not the log probability's spread."""
-    rows = [row for row in train if row["entropy"] > 0][:2000]
-    surprises = [-math.log(target_distribution(row["source"])[row["target"]]) for row in rows]
-    excess = [surprise - row["entropy"] for surprise, row in zip(surprises, rows, strict=True)]
-    mean = math.fsum(excess) / len(excess)
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in excess) / len(excess))
-    assert abs(mean) < 4 * deviation / math.sqrt(len(excess))
+def test_surprise_of_drawn_targets_has_the_true_mean_and_variance(train: list[dict]) -> None:
+    """The mean tests the probabilities; the variance tests that the choices of one source are independent."""
+    excesses, variances = [], []
+    for row in train:
+        distribution = target_distribution(row["source"])
+        if len(distribution) > 2:
+            excesses.append(-math.log(distribution[row["target"]]) - row["entropy"])
+            variances.append(sum(p * (-math.log(p) - row["entropy"]) ** 2 for p in distribution.values()))
+    assert len(excesses) > 1000
+    assert abs(sum(excesses)) < 4 * math.sqrt(sum(variances))
+    assert sum(excess**2 for excess in excesses) == pytest.approx(sum(variances), rel=0.1)
 
 
 # ---- rows and splits ----
 @pytest.mark.parametrize("split", SPLITS)
 def test_sources_are_distinct_within_a_split(split: str) -> None:
-    rows = phrase_rows(split, 2000, seed=3)
-    assert len(rows) == len(sources(rows)) == 2000
+    rows = phrase_rows(split, 1000, seed=3)
+    assert len(rows) == len(sources(rows)) == 1000
 
 
 def test_splits_never_share_a_source_whatever_the_seed(train: list[dict]) -> None:
-    drawn = {split: sources(phrase_rows(split, 2500, seed=seed)) for seed, split in enumerate(SPLITS, start=1)}
+    drawn = {split: sources(phrase_rows(split, 1200, seed=seed)) for seed, split in enumerate(SPLITS, start=1)}
     assert sources(train) & drawn["train"], "two draws of one split should meet, or this test shows nothing"
     for split in ("validation", "test", "shifted"):
         assert not sources(train) & drawn[split]
@@ -237,14 +241,18 @@ def test_held_out_pairs_are_made_of_common_words(train: list[dict]) -> None:
 def test_rows_depend_on_the_seed_only(split: str) -> None:
     assert phrase_rows(split, 40, seed=5) == phrase_rows(split, 40, seed=5)
     assert phrase_rows(split, 40, seed=5) != phrase_rows(split, 40, seed=6)
-    assert phrase_rows(split, 40, seed=5)[:15] == phrase_rows(split, 15, seed=5)
+
+
+def test_a_larger_size_only_adds_rows(train: list[dict]) -> None:
+    """Also that a source drawn again later does not replace the target of the first row."""
+    assert train[:2000] == phrase_rows("train", 2000)
 
 
 def test_rows_are_the_same_in_another_process() -> None:
     program = (
-        "import hashlib, runpy; rows = runpy.run_path({path!r})['phrase_rows']; "
-        "print(hashlib.sha256(repr([rows(split, 200) for split in {splits!r}]).encode()).hexdigest())"
-    ).format(path=phrases.__file__, splits=SPLITS)
+        f"import hashlib, runpy; rows = runpy.run_path({phrases.__file__!r})['phrase_rows']; "
+        f"print(hashlib.sha256(repr([rows(split, 200) for split in {SPLITS!r}]).encode()).hexdigest())"
+    )
     here = hashlib.sha256(repr([phrase_rows(split, 200) for split in SPLITS]).encode()).hexdigest()
     for hash_seed in ("1", "2"):
         environment = os.environ | {"PYTHONHASHSEED": hash_seed}
@@ -275,6 +283,7 @@ def test_no_rows_and_negative_sizes() -> None:
     [
         "",
         "hello world .",
+        "my orange .",
         "he eat the apple .",
         "they eats the apple .",
         "he did not ate the apple .",

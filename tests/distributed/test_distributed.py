@@ -1,0 +1,67 @@
+"""Two real processes (gloo) against one."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+pytestmark = pytest.mark.distributed
+WORKER = Path(__file__).parent / "worker.py"
+
+
+def run(case, processes, folder):
+    """What process 0 of `processes` found out about a case."""
+    folder.mkdir(exist_ok=True)
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"] if processes > 1 else []
+    environment = {**os.environ, "PYTHONPATH": str(WORKER.parents[1]), "ACCELERATE_USE_CPU": "true"}
+    command = [sys.executable, *launcher, str(WORKER), case, str(folder), str(processes)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads((folder / "found.json").read_text())
+
+
+def both(case, tmp_path):
+    return run(case, 1, tmp_path / "one"), run(case, 2, tmp_path / "two")
+
+
+def close(found, expected, tolerance=1e-5):
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours == pytest.approx(theirs, rel=tolerance)
+
+
+def test_loss_and_gradient_norm_for_every_layout_on_one_and_two_processes(tmp_path):
+    one, two = both("layouts", tmp_path)
+    assert len(one) == 2 * 2 * 2 * 3
+    assert len(two) == 2 * 2 * 2 * 2
+    for name, lines in {**one, **{f"{name} on two": lines for name, lines in two.items()}}.items():
+        kind, level = name.split()[:2]
+        close(lines, one[f"{kind} {level} off 16x1"])
+
+
+def test_evaluation_counts_every_row_once(tmp_path):
+    one, two = both("evaluation", tmp_path)
+    assert one["test_rows"] == two["test_rows"] == 7
+    assert two == pytest.approx(one, rel=1e-5)
+
+
+def test_an_output_weight_of_its_own(tmp_path):
+    close(*both("untied", tmp_path))
+
+
+def test_lora_under_ddp(tmp_path):
+    close(*both("lora", tmp_path))
+
+
+def test_a_sharded_t5_gives_the_same_loss_and_gradients(tmp_path):
+    one, two = both("sharded", tmp_path)
+    assert (one["fused"], two["fused"]) == (True, False)
+    assert two["loss"] == pytest.approx(one["loss"], rel=1e-5)
+    assert two["gradients"].keys() == one["gradients"].keys()
+    largest = max(norm for norm, _ in one["gradients"].values())
+    for name, values in one["gradients"].items():
+        assert two["gradients"][name] == pytest.approx(values, rel=1e-4, abs=1e-6 * largest), name

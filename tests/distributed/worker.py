@@ -1,0 +1,98 @@
+"""Runs one case in every process of a group; process 0 writes what it found as JSON. Started by test_distributed."""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from helpers import log_lines, make_batch, make_data, make_model, make_trainer
+
+from clue_hf.objectives import CLUE
+from clue_hf.tasks import TextTask
+
+
+def train(kind, folder, world, model=None, **settings):
+    """Two steps over 16 rows, as 16/world rows a step and process in some layout; loss, gradient norm and error."""
+    trainer = make_trainer(model or make_model(kind), folder, make_data(kind), alpha=0.7, **settings)
+    trainer.train()
+    return [(line["loss"], line["grad_norm"], line["error"]) for line in log_lines(trainer)]
+
+
+def layouts(folder, world):
+    found = {}
+    for kind in ("t5", "gpt2"):
+        for level in ("token", "sequence"):
+            for fused in ("on", "off"):
+                for batch in (16, 4, 1):
+                    accumulation = 16 // batch // world
+                    if accumulation:
+                        found[f"{kind} {level} {fused} {batch}x{accumulation}"] = train(
+                            kind, folder, world, level=level, fused_head=fused,
+                            per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation,
+                        )  # fmt: skip
+    return found
+
+
+def evaluation(folder, world):
+    """Seven rows do not divide evenly: none may be counted twice."""
+    trainer = make_trainer(
+        make_model("t5"), folder, per_device_eval_batch_size=2, predict_with_generate=True, max_target_length=4,
+        compute_metrics=lambda prediction: {"rows": len(prediction.label_ids)},
+    )  # fmt: skip
+    metrics = trainer.predict(make_data("t5", 7)).metrics
+    return {name: value for name, value in metrics.items() if not name.endswith(("second", "runtime", "time"))}
+
+
+def untied(folder, world):
+    """An output weight of its own is not seen by DDP's search for unused parameters."""
+    model = make_model("llama", tie_word_embeddings=False)
+    return train("llama", folder, world, model, per_device_train_batch_size=8 // world, gradient_accumulation_steps=2)
+
+
+def lora(folder, world):
+    from peft import LoraConfig, get_peft_model
+
+    torch.manual_seed(0)
+    model = get_peft_model(make_model("t5"), LoraConfig(task_type="SEQ_2_SEQ_LM", r=2, target_modules=["q", "v"]))
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter)
+    return train("t5", folder, world, model, fused_head="on", per_device_train_batch_size=16 // world)
+
+
+def sharded(folder, world):
+    """A T5 under torch's fully_shard: the loss of all rows and the norm of each whole gradient."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model, batch, objective = make_model("t5"), make_batch("t5", 8), CLUE(0.7)
+    if world > 1:
+        torch.distributed.init_process_group("gloo")
+        mesh = init_device_mesh("cpu", (world,))
+        for stack in (model.encoder, model.decoder):
+            for block in stack.block:
+                fully_shard(block, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    rank = torch.distributed.get_rank() if world > 1 else 0
+    task = TextTask(model)
+    counts = task.count([batch])
+    own = {name: value[rank::world] for name, value in batch.items()}
+    loss, _ = task.predict(model, own, objective).reduce(objective, counts)
+    (loss * world).backward()  # fully_shard averages over the processes
+    total = loss.detach().clone()
+    if world > 1:
+        torch.distributed.all_reduce(total)
+    gradients = {}
+    for name, parameter in model.named_parameters():
+        whole = parameter.grad.full_tensor() if world > 1 else parameter.grad
+        gradients[name] = [whole.norm().item(), whole.flatten()[0].item()]
+    return {"loss": total.item(), "fused": task._fusable, "gradients": gradients}
+
+
+if __name__ == "__main__":
+    case, folder, world = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    found = globals()[case](folder, world)
+    if not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0:
+        (folder / "found.json").write_text(json.dumps(found))
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
