@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import yaml
 from transformers import HfArgumentParser
+from transformers.hf_argparser import string_to_bool
 
 from ..errors import UserError
 
@@ -25,16 +26,23 @@ class ConfigParser(HfArgumentParser):
             The dataclasses whose fields are the options.
         groups (`dict[str, list[str]]`):
             Options that `--help` shows, by heading, in this order. `--help_all` shows all of them.
+        alternatives (`Sequence[tuple[set[str], set[str]]]`):
+            Pairs of sets of which only one is used: an option of one on the command line removes the other's from the
+            file.
     """
 
     def __init__(
-        self, dataclass_types: Sequence[Any], groups: dict[str, list[str]], epilog: str, **settings: Any
+        self,
+        dataclass_types: Sequence[Any],
+        groups: dict[str, list[str]],
+        alternatives: Sequence[tuple[set[str], set[str]]],
+        closing_words: str,
+        **settings: Any,
     ) -> None:
-        formatter = lambda prog: argparse.ArgumentDefaultsHelpFormatter(prog, max_help_position=30, width=110)  # noqa: E731
         super().__init__(
-            dataclass_types, formatter_class=formatter, add_help=False, allow_abbrev=False, **settings
+            dataclass_types, formatter_class=_Formatter, add_help=False, allow_abbrev=False, **settings
         )
-        self.groups, self.closing_words = groups, epilog
+        self.groups, self.alternatives, self.closing_words = groups, alternatives, closing_words
         self.add_argument("config", nargs="?", help="YAML file with any of the options below.")
         self.add_argument("-h", "--help", action="store_true", help="Show the options people use.")
         self.add_argument("--help_all", action="store_true", help="Show every option, transformers' own included.")
@@ -45,12 +53,14 @@ class ConfigParser(HfArgumentParser):
             print(self._help(complete="--help_all" in arguments))
             sys.exit(0)
         path, rest = self._take_config(list(arguments))
-        from_file = [] if path is None else self._words_of_file(path)
         self._check_known(rest)
+        from_file = [] if path is None else self._words_of_file(path, self._overruled(rest))
         try:
-            *parsed, _ = self.parse_args_into_dataclasses([*from_file, *rest], look_for_args_file=False)
+            *parsed, others = self.parse_args_into_dataclasses([*from_file, *rest], look_for_args_file=False)
         except (ValueError, TypeError) as error:
             raise UserError(str(error)) from error
+        if others.config is not None:
+            raise UserError(f"{others.config!r} is neither an option nor the value of one.")
         return tuple(parsed)
 
     def error(self, message: str) -> NoReturn:
@@ -67,14 +77,20 @@ class ConfigParser(HfArgumentParser):
             return words[0], words[1:]
         return None, words
 
-    def _words_of_file(self, path: str) -> list[str]:
+    def _overruled(self, words: list[str]) -> set[str]:
+        """Options of the file that make way for an alternative on the command line."""
+        given = {word.split("=")[0].lstrip("-").replace("-", "_") for word in words if word.startswith("--")}
+        pairs = [pair for one, other in self.alternatives for pair in ((one, other), (other, one))]
+        return {name for one, other in pairs if one & given for name in other} - given
+
+    def _words_of_file(self, path: str, overruled: set[str]) -> list[str]:
         """The YAML file as command-line words, so that both take the same way through the types."""
         words = []
         for name, value in read_yaml(path).items():
             if f"--{name}" not in self._option_string_actions:
                 raise UserError(f"{path}: there is no option {name!r}.{self._nearest(name)}")
             given = _words_of_value(value)
-            if given is not None:
+            if given is not None and name not in overruled:
                 words += [f"--{name}", *given]
         try:
             self.parse_known_args(words)
@@ -95,8 +111,6 @@ class ConfigParser(HfArgumentParser):
 
     def _help(self, complete: bool) -> str:
         formatter = self._get_formatter()
-        formatter.add_usage(argparse.SUPPRESS, [], [])
-        formatter.add_text(f"usage: {self.prog} [CONFIG.yaml] [--option value ...]\n\n{self.description}")
         actions = {action.dest: action for action in reversed(self._actions) if not _is_negation(action)}
         groups = dict(self.groups)
         if complete:
@@ -106,8 +120,34 @@ class ConfigParser(HfArgumentParser):
             formatter.start_section(heading)
             formatter.add_arguments([actions[name] for name in names])
             formatter.end_section()
-        formatter.add_text(self.closing_words)
-        return formatter.format_help()
+        usage = f"usage: {self.prog} [CONFIG.yaml] [--option value ...]"
+        return f"{usage}\n\n{self.description}\n\n{formatter.format_help()}\n{self.closing_words}"
+
+
+class _Formatter(argparse.HelpFormatter):
+    """One option a line where possible: its first spelling, the first sentence of its help, its default."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=34, width=118)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings:
+            return "CONFIG.yaml"
+        name = next((option for option in action.option_strings if option.startswith("--")), action.option_strings[0])
+        return name if action.nargs == 0 else f"{name} {_VALUES.get(action.type, 'WORD')}"
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text = " ".join((action.help or "").split())
+        first = text.split(". ")[0].rstrip(".").replace("`", "")
+        words = first if len(first) <= 140 else first[:139].rsplit(" ", 1)[0] + " ..."
+        default = action.default
+        if default is None or default is argparse.SUPPRESS or default == "" or action.nargs == 0:
+            return words
+        shown = " ".join(map(str, default)) if isinstance(default, list) else getattr(default, "value", default)
+        return f"{words} [{shown}]".replace("%", "%%")
+
+
+_VALUES: dict[Any, str] = {int: "N", float: "NUMBER", str: "TEXT", string_to_bool: "true|false"}
 
 
 def _is_negation(action: argparse.Action) -> bool:

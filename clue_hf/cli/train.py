@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-import torch
 
 from ..config import CLUEConfig
 from ..data.loading import DataArguments, load_splits
@@ -45,6 +42,9 @@ class RunArguments:
             raise ValueError(f"`num_processes` must be at least 1, but is {self.num_processes}.")
 
 
+# set for the processes of a launched command, which must not launch again
+LAUNCHED = "CLUE_HF_LAUNCHED"
+
 GROUPS = {
     "Run": ["config", "output_dir", "baseline", "quality", "num_processes", "accelerate_config", "seed",
             "resume_from_checkpoint", "help", "help_all"],
@@ -72,21 +72,29 @@ DESCRIPTION = """Fine-tunes a language model so that its uncertainty (entropy) m
 loss = alpha * error + (1 - alpha) * (error - uncertainty)^2. Options may stand in the YAML file, without the dashes;
 the command line wins."""
 
-EXAMPLES = """examples:  clue-hf train configs/t5_small_opus_books.yaml --alpha 0.9 --learning_rate 1e-4  |
-clue-hf train configs/quickstart/t5_phrases.yaml  |
-clue-hf train configs/t5_small_opus_books.yaml --train_file pairs.jsonl.gz --source_column en --target_column fr"""
+EXAMPLES = """Examples:
+  clue-hf train configs/quickstart/t5_phrases.yaml
+  clue-hf train configs/t5_small_opus_books.yaml --alpha 0.9 --learning_rate 1e-4
+  clue-hf train configs/t5_small_opus_books.yaml --train_file pairs.jsonl.gz --source_column en --target_column fr"""
+
+# where the data and the model come from: what the command line says replaces the other way in the file
+ALTERNATIVES = (
+    ({"dataset_name", "dataset_config", "dataset_revision"}, {"train_file", "validation_file", "test_file", "split_column"}),
+    ({"model_name_or_path"}, {"model_type", "tokenizer_vocab_size"}),
+    ({"tokenizer_name"}, {"tokenizer_vocab_size"}),
+)
 
 
 def make_parser() -> ConfigParser:
     types = (RunArguments, ModelArguments, LoraArguments, DataArguments, CLUEConfig)
-    return ConfigParser(types, GROUPS, EXAMPLES, prog="clue-hf train", description=DESCRIPTION)
+    return ConfigParser(types, GROUPS, ALTERNATIVES, EXAMPLES, prog="clue-hf train", description=DESCRIPTION)
 
 
 def command(words: Sequence[str]) -> int:
     """Runs `clue-hf train`; returns its exit code."""
     run, model, lora, data, config = make_parser().parse(words)
     _check_directory(config.output_dir)
-    if run.num_processes > 1 and "WORLD_SIZE" not in os.environ:
+    if run.num_processes > 1 and LAUNCHED not in os.environ and "WORLD_SIZE" not in os.environ:
         load_splits(data, config.source_column, config.target_column)  # mistakes show here, once
         return _launch(words, run)
     with config.main_process_first(desc="loading the data"):
@@ -97,19 +105,17 @@ def command(words: Sequence[str]) -> int:
 
 
 def _launch(words: Sequence[str], run: RunArguments) -> int:
-    """Starts the same command on several processes through accelerate."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", str(run.num_processes)]
-    launcher += ["--main_process_port", str(port)]
+    """Starts the same command on several processes: through accelerate where it has a config file, else torchrun."""
     if run.accelerate_config:
         if not os.path.isfile(run.accelerate_config):
             raise UserError(f"accelerate_config {run.accelerate_config!r} does not exist.")
-        launcher += ["--config_file", run.accelerate_config]
-    elif not torch.accelerator.is_available():
-        launcher += ["--cpu"]
-    return subprocess.run([*launcher, "-m", "clue_hf.cli.main", "train", *words], check=False).returncode
+        launcher = ["accelerate.commands.launch", "--config_file", run.accelerate_config]
+        launcher += ["--num_processes", str(run.num_processes)]
+    else:
+        launcher = ["torch.distributed.run", "--standalone", f"--nproc_per_node={run.num_processes}"]
+    environment = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // run.num_processes)), **os.environ, LAUNCHED: "1"}
+    command = [sys.executable, "-m", *launcher, "-m", "clue_hf.cli.main", "train", *words]
+    return subprocess.run(command, env=environment, check=False).returncode
 
 
 def _check_directory(path: str) -> None:

@@ -106,13 +106,11 @@ def linear_statistics(
     dtype = _compute_dtype(hidden, weight)
     _check_labels(labels, weight.shape[0])
     weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
+    buffer = hidden.new_empty(min(chunk_size, len(hidden)), len(weight), dtype=dtype)
     parts = []
-    for start in range(0, len(hidden), chunk_size):
-        targets = labels[start : start + chunk_size]
-        parts.append(logit_statistics(_logits(hidden[start : start + chunk_size].to(dtype), weight, bias), targets))
-    if not parts:
-        empty = torch.zeros(0, device=hidden.device)
-        return LinearStatistics(empty, empty, empty, empty.bool())
+    for start in range(0, max(len(hidden), 1), chunk_size):
+        logits = _logits(hidden[start : start + chunk_size].to(dtype), weight, bias, buffer)
+        parts.append(logit_statistics(logits, labels[start : start + chunk_size]))
     return LinearStatistics(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
@@ -166,10 +164,13 @@ def _loss_and_gradients(
     grad_weight: torch.Tensor | None = None
     grad_bias = torch.zeros_like(bias, dtype=precision) if bias is not None and needs_bias else None
     head, shift = weight.to(dtype), None if bias is None else bias.to(dtype)
+    chunks = list(_chunks(len(rows), chunk_size, segments))
+    longest = max((stop - start for start, stop in chunks), default=0)
+    buffer = rows.new_empty(longest, len(weight), dtype=dtype)  # one for all chunks: fresh pages cost time
 
-    for start, stop in _chunks(len(rows), chunk_size, segments):
+    for start, stop in chunks:
         chunk, targets = rows[start:stop].to(dtype), labels[start:stop]
-        logits = _logits(chunk, head, shift)
+        logits = _logits(chunk, head, shift, buffer)
         log_sum, error[start:stop], uncertainty[start:stop] = _reduce_rows(logits, targets)
         items = (error[start:stop], uncertainty[start:stop])
         extra = () if segments is None else (segments[start:stop],)
@@ -207,8 +208,10 @@ def _chunks(num_rows: int, chunk_size: int, segments: torch.Tensor | None) -> It
             start = border
 
 
-def _logits(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    logits = rows @ weight.t()
+def _logits(
+    rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, buffer: torch.Tensor
+) -> torch.Tensor:
+    logits = torch.mm(rows, weight.t(), out=buffer[: len(rows)])
     if bias is not None:
         logits += bias
     return logits.to(torch.promote_types(logits.dtype, torch.float32))

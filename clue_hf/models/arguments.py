@@ -34,7 +34,7 @@ class ModelArguments:
             raise ValueError(f"`dtype` must be one of float32, bfloat16, float16, not {self.dtype!r}.")
         if bool(self.model_name_or_path) == bool(self.model_type):
             raise ValueError("Give `model_name_or_path` (to fine-tune) or `model_type` (to build one), one of the two.")
-        if self.model_type and not (self.tokenizer_name or self.tokenizer_vocab_size):
+        if self.model_type and bool(self.tokenizer_name) == bool(self.tokenizer_vocab_size):
             raise ValueError("A model from scratch needs `tokenizer_name`, or `tokenizer_vocab_size` to train one.")
         if self.tokenizer_vocab_size and not self.model_type:
             raise ValueError("`tokenizer_vocab_size` goes with `model_type`: a pretrained model has its tokenizer.")

@@ -62,17 +62,17 @@ ONE_TARGET = [
     ("she does not buy an orange .", "elle n'achète pas d'orange ."),
     ("he does not see the old kid .", "il ne voit pas le vieil enfant ."),
     ("the old kids wait .", "les vieux enfants attendent ."),
-    ("this bird sings .", "cet oiseau chante ."),
-    ("this new bird sings .", "ce nouvel oiseau chante ."),
+    ("a new bird sings .", "un nouvel oiseau chante ."),
     ("my new birds sang .", "mes nouveaux oiseaux ont chanté ."),
-    ("he washes this red table today .", "il lave cette table rouge aujourd'hui ."),
+    ("he washes the red table today .", "il lave la table rouge aujourd'hui ."),
     ("he found my orange at my school .", "il a trouvé mon orange à mon école ."),
     ("he found my green orange at the market .", "il a trouvé mon orange verte au marché ."),
     ("the girls will sleep near the garden .", "les filles vont dormir près du jardin ."),
     ("the boy slept near the school .", "le garçon a dormi près de l'école ."),
     ("the boy slept near the dogs .", "le garçon a dormi près des chiens ."),
     ("the boy slept near some dogs .", "le garçon a dormi près de chiens ."),
-    ("the boy slept near a church .", "le garçon a dormi près d'une église ."),
+    ("the boy slept near an island .", "le garçon a dormi près d'une île ."),
+    ("the boy slept at the schools .", "le garçon a dormi aux écoles ."),
     ("will she forget the big hats tomorrow ?", "est-ce qu'elle va oublier les grands chapeaux demain ?"),
     ("does a tired girl see the clock ?", "est-ce qu'une fille fatiguée voit l'horloge ?"),
     ("he waits because she sleeps .", "il attend parce qu'elle dort ."),
@@ -192,7 +192,7 @@ def test_constructions_are_what_they_are_called(train: list[dict]) -> None:
 
 def test_shares_and_lengths(train: list[dict]) -> None:
     shares = {name: count / len(train) for name, count in Counter(row["construction"] for row in train).items()}
-    assert shares == pytest.approx({"plain": 0.41, "ambiguous": 0.385, "long": 0.2, "rare": 0.005}, abs=0.03)
+    assert shares == pytest.approx({"plain": 0.44, "ambiguous": 0.4, "long": 0.15, "rare": 0.01}, abs=0.02)
     assert sum(row["entropy"] == 0 for row in train) / len(train) == pytest.approx(0.5, abs=0.05)
     lengths = {row["source"]: len(row["source"].split()) - 1 for row in train}  # the final mark is no word
     assert max(lengths.values()) <= 25
@@ -208,7 +208,7 @@ def test_vocabulary_suits_a_tiny_model(train: list[dict]) -> None:
 def test_rare_words_are_seen_a_few_times(train: list[dict]) -> None:
     counts = Counter(word for row in train for word in row["source"].split())
     rare_counts = [counts[word] for word in RARE_WORDS]
-    assert 0 < sum(rare_counts) < 100
+    assert min(rare_counts) > 0
     assert max(rare_counts) < 20 < counts["key"]
 
 

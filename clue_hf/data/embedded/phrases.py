@@ -10,7 +10,7 @@ sentence belongs to, so they are disjoint whatever the seeds.  "shifted" holds o
 never contain, in equal parts: a word of ``HELD_OUT_WORDS``, an adjective-noun pair of ``HELD_OUT_PAIRS`` (both words
 are common, only the pair is new), or three clauses.  Constructions of the other three: "plain", one clause and one
 target; "ambiguous", one clause with 1 to 3 ambiguous words; "long", two clauses with 0 to 3 ambiguous words; "rare",
-one clause with a word of ``RARE_WORDS`` (1 row in 200, so that each such word is seen only a few times).
+one clause with a word of ``RARE_WORDS`` (1 row in 100, so that each such word is seen only a few times).
 """
 
 import hashlib
@@ -44,11 +44,11 @@ WORDS: dict[str, dict[str, str | dict[str, float]]] = {
               "bike": {"vélo": 0.65, "bicyclette": 0.35}},
     "text": {"book": "livre", "letter": "lettre", "novel": "roman"},
     "place": {"garden": "jardin", "school": "école", "market": "marché", "station": "gare", "house": "maison",
-              "church": "église", "castle": "château", "hospital": "hôpital", "island": "île", "village": "village",
+              "office": "bureau", "castle": "château", "hospital": "hôpital", "island": "île", "village": "village",
               "shop": {"magasin": 0.6, "boutique": 0.4}},
-    "adjective": {"small": "petit", "big": "grand", "old": "vieux", "new": "nouveau", "pretty": "joli",
+    "adjective": {"small": "petit", "big": "grand", "old": "vieux", "new": "nouveau",
                   "strange": {"étrange": 0.5, "bizarre": 0.5}},
-    "living adjective": {"young": "jeune", "tired": "fatigué", "brave": "courageux", "lazy": "paresseux",
+    "living adjective": {"tired": "fatigué", "brave": "courageux", "lazy": "paresseux",
                          "happy": {"heureux": 0.6, "content": 0.4}},
     "lifeless adjective": {"red": "rouge", "green": "vert", "heavy": "lourd", "purple": "violet", "yellow": "jaune"},
     "pronoun": {"i": "je", "he": "il", "she": "elle", "we": "nous", "you": {"tu": 0.7, "vous": 0.3},
@@ -65,34 +65,35 @@ WORDS: dict[str, dict[str, str | dict[str, float]]] = {
 RARE_WORDS = frozenset({"nephew", "uncle", "knight", "pear", "umbrella", "lamp", "clock", "castle", "hospital",
                         "island", "brave", "heavy", "purple"})
 HELD_OUT_WORDS = frozenset({"aunt", "goat", "lemon", "fork", "novel", "village", "lazy", "yellow"})
-HELD_OUT_PAIRS = frozenset({"red car", "green apple", "old friend", "tired mother", "small key", "new book",
-                            "pretty bird", "young dog", "strange hat", "happy boy"})
+HELD_OUT_PAIRS = frozenset({"red car", "green apple", "small key", "new book", "strange hat", "big bird", "old dog",
+                            "old friend", "tired mother", "happy boy"})
 
 # ---- English grammar: verb forms, and which words go together ----
 LIVING, LIFELESS = ("person", "animal"), ("food", "thing", "text")
+NOT_PERSON = ("animal", *LIFELESS)  # people are drawn as subjects only: easier to learn than nouns in any place
 VERBS: dict[str, tuple[str, str, tuple[str, ...]]] = {  # third person, past, kinds of noun taken as the object
-    "eat": ("eats", "ate", ("food",)), "buy": ("buys", "bought", LIFELESS), "see": ("sees", "saw", LIVING + LIFELESS),
-    "find": ("finds", "found", LIVING + LIFELESS), "wash": ("washes", "washed", ("thing", "animal")),
-    "help": ("helps", "helped", LIVING), "forget": ("forgets", "forgot", ("thing", "text")),
+    "eat": ("eats", "ate", ("food",)), "buy": ("buys", "bought", LIFELESS), "see": ("sees", "saw", NOT_PERSON),
+    "find": ("finds", "found", NOT_PERSON), "wash": ("washes", "washed", ("thing", "animal")),
+    "help": ("helps", "helped", ("animal",)), "forget": ("forgets", "forgot", ("thing", "text")),
     "sleep": ("sleeps", "slept", ()), "sing": ("sings", "sang", ()), "wait": ("waits", "waited", ()),
     "carry": ("carries", "carried", LIFELESS), "finish": ("finishes", "finished", ("food", "text"))}
-PREPOSITION_KINDS = {"in": ("place",), "at": ("place",), "near": ("place", *LIVING), "behind": ("thing", *LIVING)}
+SINGULAR_DETERMINERS, PLURAL_DETERMINERS = ("the", "the", "my", "a"), ("the", "the", "my", "some")  # drawn evenly
+TENSES = ("present", "present", "past", "future")  # drawn evenly: the present has the most forms to learn
 TENSE_TIMES = {"present": ("today", "now", "early", "every day"), "past": ("today", "yesterday", "last week", "early"),
                "future": ("today", "tomorrow", "soon", "next week", "early")}
 
 # ---- French grammar ----
 FEMININE_NOUNS = frozenset({
     "mère", "fille", "cousine", "amie", "voisine", "pomme", "orange", "poire", "clé", "table", "voiture", "auto",
-    "bicyclette", "lampe", "horloge", "lettre", "école", "gare", "maison", "église", "île", "boutique", "tante",
+    "bicyclette", "lampe", "horloge", "lettre", "école", "gare", "maison", "île", "boutique", "tante",
     "chèvre", "fourchette"})
 FEMININE_ADJECTIVES = {  # the others end in -e for both genders
-    "petit": "petite", "grand": "grande", "vieux": "vieille", "nouveau": "nouvelle", "joli": "jolie", "vert": "verte",
+    "petit": "petite", "grand": "grande", "vieux": "vieille", "nouveau": "nouvelle", "vert": "verte",
     "fatigué": "fatiguée", "heureux": "heureuse", "content": "contente", "courageux": "courageuse",
     "lourd": "lourde", "violet": "violette", "paresseux": "paresseuse"}
-ADJECTIVES_BEFORE_NOUN = frozenset({"petit", "grand", "vieux", "nouveau", "joli", "jeune"})
-DETERMINERS = {  # masculine, feminine, plural
-    "the": ("le", "la", "les"), "my": ("mon", "ma", "mes"), "a": ("un", "une", ""), "an": ("un", "une", ""),
-    "this": ("ce", "cette", ""), "some": ("", "", "des"), "these": ("", "", "ces")}
+ADJECTIVES_BEFORE_NOUN = frozenset({"petit", "grand", "vieux", "nouveau"})
+DETERMINERS = {"the": ("le", "la", "les"), "my": ("mon", "ma", "mes"), "some": ("", "", "des"),
+               "a": ("un", "une", ""), "an": ("un", "une", "")}  # masculine, feminine, plural
 PERSONS = {"je": 0, "tu": 1, "il": 2, "elle": 2, "nous": 3, "vous": 4, "ils": 5, "elles": 5}
 AVOIR, ALLER = ("ai", "as", "a", "avons", "avez", "ont"), ("vais", "vas", "va", "allons", "allez", "vont")
 REGULAR_VERB = "{0}e {0}es {0}e {0}ons {0}ez {0}ent {0}é"  # the six persons of the present, then the past participle
@@ -104,8 +105,7 @@ IRREGULAR_VERBS = {
     "attendre": "attends attends attend attendons attendez attendent attendu"}
 VOWELS = frozenset("aeiouéèêàâîôûh")  # every h of this vocabulary is silent
 ELIDED = frozenset({"je", "ne", "que", "le", "la", "de"})
-DETERMINERS_BEFORE_VOWEL = {"ce": "cet", "ma": "mon"}
-SINGULARS_BEFORE_VOWEL = {"vieux": "vieil", "nouveau": "nouvel"}  # le vieil ami, but les vieux amis
+MASCULINE_BEFORE_VOWEL = {"vieux": "vieil", "nouveau": "nouvel"}  # in the singular: le vieil ami, les vieux amis
 CONTRACTIONS = {("de", "le"): "du", ("de", "les"): "des", ("à", "le"): "au", ("à", "les"): "aux",
                 ("de", "des"): "de", ("de", "de"): "de"}
 # fmt: on
@@ -118,8 +118,8 @@ OPTIONS = {word: (list(french), list(french.values())) for word, french in DICTI
 ENTROPIES = {word: sum(-p * math.log(p) for p in french.values()) for word, french in DICTIONARY.items()}
 AMBIGUOUS_WORDS = frozenset(word for word, french in DICTIONARY.items() if len(french) > 1)
 EVERYDAY_WORDS = frozenset(DICTIONARY) - RARE_WORDS - HELD_OUT_WORDS
-# Places, rare and held-out nouns stay singular: it keeps the vocabulary small.
-PLURALS = {noun: f"{noun}s" for kind in LIVING + LIFELESS for noun in WORDS[kind] if noun in EVERYDAY_WORDS}
+NOUNS = [noun for kind in (*LIVING, *LIFELESS, "place") for noun in WORDS[kind]]
+PLURALS = {noun: f"{noun}s" for noun in NOUNS if noun in EVERYDAY_WORDS}  # the others would add many forms
 SINGULARS = {plural: noun for noun, plural in PLURALS.items()}
 NOT_THIRD_PERSON = frozenset({"i", "you", "we", "they", *SINGULARS})
 VERB_FORMS = {form: base for base, (third_person, past, _) in VERBS.items() for form in (base, third_person, past)}
@@ -145,10 +145,9 @@ def _subject_and_verb(subject: str, base: str, tense: str, form: str) -> str:
     return f"{subject} {helper} not {base}" if form == "negation" else f"{helper} {subject} {base}"
 
 
-NOUN = "|".join(noun for kind in (*LIVING, *LIFELESS, "place") for noun in WORDS[kind])
 ADJECTIVE = "|".join(WORDS["adjective"] | WORDS["living adjective"] | WORDS["lifeless adjective"])
-SINGULAR_PHRASE = f"(?:the|my|this|a(?! [aeiou])|an(?= [aeiou])) (?:(?:{ADJECTIVE}) )?(?:{NOUN})"
-NOUN_PHRASE = f"(?:{SINGULAR_PHRASE}|(?:the|my|some|these) (?:(?:{ADJECTIVE}) )?(?:{'|'.join(SINGULARS)}))"
+SINGULAR_PHRASE = f"(?:the|my|a(?! [aeiou])|an(?= [aeiou])) (?:(?:{ADJECTIVE}) )?(?:{'|'.join(NOUNS)})"
+NOUN_PHRASE = f"(?:{SINGULAR_PHRASE}|(?:the|my|some) (?:(?:{ADJECTIVE}) )?(?:{'|'.join(SINGULARS)}))"
 CLAUSE_PATTERN = re.compile(
     f"(?:(?P<joiner>{'|'.join(WORDS['joiner'])}) )?(?P<core>(?(joiner)|(?:(?P<asks>do|does|did|will) )?)"
     f"(?P<subject>{'|'.join(WORDS['pronoun'])}|{NOUN_PHRASE})(?: (?P<helper>do|does|did|will))?(?P<negated> not)? "
@@ -197,7 +196,7 @@ def _noun_phrase(phrase: str, choice: dict[str, str], denied: bool = False) -> s
         if feminine:
             adjective = FEMININE_ADJECTIVES.get(adjective, adjective)
         elif not plural and noun[0] in VOWELS:
-            adjective = SINGULARS_BEFORE_VOWEL.get(adjective, adjective)
+            adjective = MASCULINE_BEFORE_VOWEL.get(adjective, adjective)
         words.insert(0 if adjective_first else 1, _plural(adjective) if plural else adjective)
     article = DETERMINERS[determiner][2 if plural else int(feminine)]
     if (denied and determiner in ("a", "an", "some")) or (adjective_first and determiner == "some"):
@@ -233,7 +232,7 @@ def _french(clauses: list[Clause], choice: dict[str, str]) -> str:
         while (word, joined[-1]) in CONTRACTIONS:
             word = CONTRACTIONS[word, joined.pop()]
         if joined[-1][0] in VOWELS:
-            word = f"{word[:-1]}'{joined.pop()}" if word in ELIDED else DETERMINERS_BEFORE_VOWEL.get(word, word)
+            word = f"{word[:-1]}'{joined.pop()}" if word in ELIDED else "mon" if word == "ma" else word
         joined.append(word)
     return " ".join(reversed(joined))
 
@@ -249,8 +248,8 @@ def _vocabulary(allowed: frozenset[str]) -> Vocabulary:
 PLAIN, MIXED = _vocabulary(EVERYDAY_WORDS - AMBIGUOUS_WORDS), _vocabulary(EVERYDAY_WORDS)
 WITH_RARE, WITH_HELD_OUT = _vocabulary(EVERYDAY_WORDS | RARE_WORDS), _vocabulary(EVERYDAY_WORDS | HELD_OUT_WORDS)
 # A recipe: kind of sentence, share of the rows, vocabulary, number of clauses.
-ORDINARY = [("plain", 0.41, PLAIN, 1), ("ambiguous", 0.385, MIXED, 1), ("rare", 0.005, WITH_RARE, 1)]
-ORDINARY += [("long", 0.09, PLAIN, 2), ("long", 0.11, MIXED, 2)]
+ORDINARY = [("plain", 0.44, PLAIN, 1), ("ambiguous", 0.4, MIXED, 1), ("rare", 0.01, WITH_RARE, 1)]
+ORDINARY += [("long", 0.06, PLAIN, 2), ("long", 0.09, MIXED, 2)]
 SHIFTED = [("held-out word", 1, WITH_HELD_OUT, 1), ("held-out pair", 1, MIXED, 1), ("three clauses", 1, MIXED, 3)]
 NEEDED = {"ambiguous": AMBIGUOUS_WORDS, "rare": RARE_WORDS, "held-out word": HELD_OUT_WORDS}  # one of these words
 
@@ -267,30 +266,31 @@ def _draw_noun_phrase(rng: random.Random, words: Vocabulary, kinds: tuple[str, .
     if rng.random() < adjective_share:
         fitting = words["living adjective"] if kind in LIVING else words["lifeless adjective"]
         phrase.insert(0, _pick(rng, words["adjective"] + fitting))
-    determiner = _pick(rng, ("the", "my", "some", "these") if plural else ("the", "my", "a", "this"))
+    determiner = _pick(rng, PLURAL_DETERMINERS if plural else SINGULAR_DETERMINERS)
     return " ".join(["an" if determiner == "a" and phrase[0][0] in "aeiou" else determiner, *phrase])
 
 
-def _draw_clause(rng: random.Random, words: Vocabulary, adjective_share: float, may_ask: bool) -> str:
-    has_pronoun, ending, chance = rng.random() < 0.5, rng.random(), rng.random()
-    subject = _pick(rng, words["pronoun"]) if has_pronoun else _draw_noun_phrase(rng, words, LIVING, adjective_share)
-    verb, tense = _pick(rng, words["verb"]), _pick(rng, tuple(TENSE_TIMES))
-    form = "negation" if chance < 0.2 else "question" if chance < 0.32 and may_ask else "statement"
+def _draw_clause(rng: random.Random, words: Vocabulary, alone: bool) -> str:
+    """Draw a clause and its final mark; one that is not alone in its sentence is simpler and asks nothing."""
+    adjectives, endings = (0.3, 0.35) if alone else (0.1, 0.2)
+    has_noun, ending, chance = rng.random() < 0.5, rng.random(), rng.random()
+    subject = _draw_noun_phrase(rng, words, ("person",), adjectives) if has_noun else _pick(rng, words["pronoun"])
+    verb, tense = _pick(rng, words["verb"]), _pick(rng, TENSES)
+    form = "negation" if chance < 0.2 else "question" if chance < 0.32 and alone else "statement"
     pieces = [_subject_and_verb(subject, verb, tense, form)]
     if VERBS[verb][2]:
-        pieces.append(_draw_noun_phrase(rng, words, VERBS[verb][2], adjective_share))
-    if ending < 0.35:
+        pieces.append(_draw_noun_phrase(rng, words, VERBS[verb][2], adjectives))
+    if ending < endings:
         pieces.append(_pick(rng, [time for time in TENSE_TIMES[tense] if time in words["time"]]))
-    elif ending < 0.7:
-        preposition = _pick(rng, words["preposition"])
-        pieces += [preposition, _draw_noun_phrase(rng, words, PREPOSITION_KINDS[preposition], 0)]
+    elif ending < 2 * endings:
+        pieces += [_pick(rng, words["preposition"]), _draw_noun_phrase(rng, words, ("place",), adjective_share=0)]
     return " ".join([*pieces, "?" if form == "question" else "."])
 
 
 def _draw_source(rng: random.Random, words: Vocabulary, clauses: int) -> str:
-    source = _draw_clause(rng, words, 0.3 if clauses == 1 else 0.15, may_ask=clauses == 1)
+    source = _draw_clause(rng, words, alone=clauses == 1)
     for _ in range(clauses - 1):
-        source = f"{source[:-2]} {_pick(rng, words['joiner'])} {_draw_clause(rng, words, 0.15, may_ask=False)}"
+        source = f"{source[:-2]} {_pick(rng, words['joiner'])} {_draw_clause(rng, words, alone=False)}"
     return source
 
 

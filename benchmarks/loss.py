@@ -1,0 +1,93 @@
+"""Head and loss: fused CLUE against linear + F.cross_entropy, forward and backward, time and peak memory.
+
+2,048 tokens, 512 features, a vocabulary of 32,128 (T5-small), float32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from measure import in_fresh_process, interleaved, peak_above, ratio, write_table
+
+from clue_hf.functional import clue_loss, error_and_entropy
+from clue_hf.kernels import fused_linear_objective
+
+
+TOKENS, FEATURES, VOCABULARY, ALPHA = 2048, 512, 32128, 0.9
+BASELINE = "linear + F.cross_entropy"
+
+
+def make_inputs() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    hidden = torch.randn(TOKENS, FEATURES).mul_(0.5).requires_grad_()
+    weight = torch.randn(VOCABULARY, FEATURES).mul_(0.05).requires_grad_()
+    return hidden, weight, torch.randint(0, VOCABULARY, (TOKENS,))
+
+
+def cross_entropy(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(F.linear(hidden, weight), labels)
+
+
+def plain_clue(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return clue_loss(*error_and_entropy(F.linear(hidden, weight), labels), ALPHA).mean()
+
+
+def fused_clue(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return fused_linear_objective(hidden, weight, labels, lambda error, entropy: clue_loss(error, entropy, ALPHA))
+
+
+def fused_ce(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return fused_linear_objective(hidden, weight, labels, lambda error, entropy: error)
+
+
+LOSSES = {BASELINE: cross_entropy, "CLUE, autograd": plain_clue, "CLUE, fused": fused_clue, "CE, fused": fused_ce}
+
+
+def step(loss: Callable[..., torch.Tensor], inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor | None]:
+    """One forward and backward; the gradients are handed back, so that they count as memory in use."""
+    for leaf in inputs[:2]:
+        leaf.grad = None
+    loss(*inputs).backward()
+    return [leaf.grad for leaf in inputs[:2]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15, help="interleaved rounds")
+    parser.add_argument("--memory_of", help="only measure the peak memory of one loss, in this process")
+    arguments = parser.parse_args()
+    inputs = make_inputs()
+    if arguments.memory_of:
+        tiny = (inputs[0][:8].detach().requires_grad_(), inputs[1][:64].detach().requires_grad_(), inputs[2][:8] % 64)
+        step(LOSSES[arguments.memory_of], tiny)  # libraries and thread pools are loaded
+        print(json.dumps({"bytes": peak_above(lambda: step(LOSSES[arguments.memory_of], inputs))}))
+        return
+    memory = {name: in_fresh_process(__file__, "--memory_of", name)["bytes"] for name in LOSSES}
+    seconds = interleaved({name: lambda loss=loss: step(loss, inputs) for name, loss in LOSSES.items()}, arguments.rounds)
+    rows = [
+        [
+            name,
+            f"{statistics.median(seconds[name]):.3f} s",
+            f"{ratio(seconds, name, BASELINE):.2f}x",
+            f"{memory[name] / 1e6:.0f} MB",
+            f"{memory[name] / memory[BASELINE]:.2f}x",
+        ]
+        for name in LOSSES
+    ]
+    write_table(
+        "loss",
+        "Head and loss, forward and backward",
+        ["loss", "time", "ratio", "peak memory above the inputs", "ratio"],
+        rows,
+        f"{TOKENS:,} tokens, {FEATURES} features, a vocabulary of {VOCABULARY:,}, float32. Medians of "
+        f"{arguments.rounds} interleaved rounds (ratio: median of the per-round ratios); memory in a process of its own.",
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""What the benchmarks share: interleaved timing, peak memory of a fresh process, tables that say how they were made."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def interleaved(candidates: dict[str, Callable[[], object]], rounds: int, warmup: int = 2) -> dict[str, list[float]]:
+    """Seconds of each candidate in each round; one of each per round, so that noise hits all alike."""
+    seconds: dict[str, list[float]] = {name: [] for name in candidates}
+    for number in range(warmup + rounds):
+        for name, run in candidates.items():
+            start = time.perf_counter()
+            run()
+            if number >= warmup:
+                seconds[name].append(time.perf_counter() - start)
+    return seconds
+
+
+def ratio(seconds: dict[str, list[float]], name: str, baseline: str) -> float:
+    """Median over the rounds of one candidate's time divided by the baseline's of the same round."""
+    return statistics.median(a / b for a, b in zip(seconds[name], seconds[baseline], strict=True))
+
+
+def peak_above(run: Callable[[], object]) -> int:
+    """Bytes of resident memory that `run` needs at its peak above what the process holds before (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
+    before = _status("VmRSS")
+    kept = run()
+    after = _status("VmHWM")
+    del kept
+    return after - before
+
+
+def in_fresh_process(script: str, *words: str) -> dict:
+    """
+    Runs a script of this folder with some words and reads the JSON object it prints last. The C allocator is told to
+    return freed memory at once: else the peak also counts what it keeps, which changes from run to run.
+    """
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    command = [sys.executable, script, *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def write_table(name: str, title: str, header: list[str], rows: list[list[str]], notes: str) -> None:
+    """Prints a markdown table and keeps it in `results/NAME.md` with the command and the machine."""
+    lines = ["| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows)]
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads, torch {torch.__version__}"
+    text = f"# {title}\n\nMade by `python benchmarks/{name}.py` ({machine}).\n\n" + "\n".join(lines) + f"\n\n{notes}\n"
+    print(text)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.md").write_text(text)
+
+
+def _status(key: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(key):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"{key} is not in /proc/self/status")

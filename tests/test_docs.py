@@ -1,0 +1,44 @@
+"""The pages say what the code does."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_the_table_of_settings_is_up_to_date():
+    spec = importlib.util.spec_from_file_location("settings_table", ROOT / "docs/settings_table.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert (ROOT / "docs/settings.md").read_text() == module.page(), "run .venv/bin/python docs/settings_table.py"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_and_named_files_exist(page):
+    text = page.read_text()
+    for target in re.findall(r"\]\(([^)#]+)\)", text):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+    for path in re.findall(r"(?:configs|benchmarks|docs|clue_hf|tests)/[\w/]+\.(?:yaml|py|md)\b", text):
+        assert (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_options_named_in_commands_exist(page):
+    from clue_hf.cli.train import make_parser
+
+    known = make_parser()._option_string_actions
+    for command in re.findall(r"(?:train\.py|clue-hf train) [^\n`]*(?:\\\n[^\n`]*)*", page.read_text()):
+        for option in re.findall(r"--\w+", command):
+            assert option in known, f"{option} in {command}"
+
+
+def test_python_examples_compile():
+    for page in PAGES:
+        for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)):
+            compile(block, f"{page.name} block {number}", "exec")
