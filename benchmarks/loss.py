@@ -68,7 +68,9 @@ def main() -> None:
         print(json.dumps({"bytes": peak_above(lambda: step(LOSSES[arguments.memory_of], inputs))}))
         return
     memory = {name: in_fresh_process(__file__, "--memory_of", name)["bytes"] for name in LOSSES}
-    seconds = interleaved({name: lambda loss=loss: step(loss, inputs) for name, loss in LOSSES.items()}, arguments.rounds)
+    seconds = interleaved(
+        {name: lambda loss=loss: step(loss, inputs) for name, loss in LOSSES.items()}, arguments.rounds
+    )
     rows = [
         [
             name,
@@ -85,7 +87,7 @@ def main() -> None:
         ["loss", "time", "ratio", "peak memory above the inputs", "ratio"],
         rows,
         f"{TOKENS:,} tokens, {FEATURES} features, a vocabulary of {VOCABULARY:,}, float32. Medians of "
-        f"{arguments.rounds} interleaved rounds (ratio: median of the per-round ratios); memory in a process of its own.",
+        f"{arguments.rounds} interleaved rounds (ratio: median of the per-round ratios); memory in a fresh process.",
     )
 
 

@@ -1,4 +1,4 @@
-"""What the benchmarks share: interleaved timing, peak memory of a fresh process, tables that say how they were made."""
+"""What the benchmarks share: interleaved timing, peak memory of a fresh process, tables with their command."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def in_fresh_process(script: str, *words: str) -> dict:
 def write_table(name: str, title: str, header: list[str], rows: list[list[str]], notes: str) -> None:
     """Prints a markdown table and keeps it in `results/NAME.md` with the command and the machine."""
     lines = ["| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows)]
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads, torch {torch.__version__}"
+    machine = (
+        f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads, torch {torch.__version__}"
+    )
     text = f"# {title}\n\nMade by `python benchmarks/{name}.py` ({machine}).\n\n" + "\n".join(lines) + f"\n\n{notes}\n"
     print(text)
     RESULTS.mkdir(exist_ok=True)

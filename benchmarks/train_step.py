@@ -90,8 +90,8 @@ def main() -> None:
         "A training step of T5-small",
         ["trainer and objective", "time", "ratio", "peak memory above the model", "ratio"],
         rows,
-        f"Random weights, batch {BATCH}, sources of {SOURCE} tokens, targets of {SHORTEST} to {LONGEST} tokens, padded, "
-        f"float32, AdamW included. Medians of {arguments.rounds} interleaved rounds (ratio: median of the per-round "
+        f"Random weights, batch {BATCH}, sources of {SOURCE} tokens, targets of {SHORTEST} to {LONGEST} tokens, "
+        f"padded, float32, AdamW included. Medians of {arguments.rounds} interleaved rounds (ratio: median of the per-round "
         "ratios); memory in a process of its own, over three steps.",
     )
 

@@ -74,7 +74,9 @@ class CLUEConfig(Seq2SeqTrainingArguments):
     )
     level: str = field(
         default="token",
-        metadata={"help": "CLUE: square the gap of each token (the paper) or of each sequence's means: token, sequence."},
+        metadata={
+            "help": "CLUE: square the gap of each token (the paper) or of each sequence's means: token, sequence."
+        },
     )
     clue_gradient: str = field(
         default="both",
@@ -147,7 +149,7 @@ class CLUEConfig(Seq2SeqTrainingArguments):
             self.objective = "label_smoothing"
         elif self.objective != "label_smoothing" and self.label_smoothing_factor > 0:
             raise ValueError(
-                f"`label_smoothing_factor` does not go with the objective {self.objective!r}, whose error is the plain "
+                f"`label_smoothing_factor` does not go with the objective {self.objective!r}, whose error is plain "
                 "cross-entropy. Remove it, or set objective='label_smoothing'."
             )
 

@@ -64,6 +64,8 @@ class CLUETrainer(Seq2SeqTrainer):
     ```
     """
 
+    args: CLUEConfig
+    model: Any
     # the loss is divided by the items of the whole window: transformers must not divide it again
     loss_is_scaled_for_ga = True
     _tag_names = ("clue", "uncertainty", "calibration")
@@ -95,7 +97,9 @@ class CLUETrainer(Seq2SeqTrainer):
         if peft_config is not None:
             model = add_adapter(model, peft_config, args.gradient_checkpointing)
         if model is None:
-            raise ValueError("CLUETrainer needs a `model`: an object, a Hub id or a folder. (`model_init` is not used.)")
+            raise ValueError(
+                "CLUETrainer needs a `model`: an object, a Hub id or a folder. (`model_init` is not used.)"
+            )
 
         pad_token_id = getattr(processing_class, "pad_token_id", None) or 0
         self.task = task or TextTask(model, args.task, args.fused_head, pad_token_id)
@@ -117,8 +121,8 @@ class CLUETrainer(Seq2SeqTrainer):
         )
         if args.n_gpu > 1:
             raise ValueError(
-                f"{args.n_gpu} GPUs in one process would use DataParallel, whose losses do not add up. Use `accelerate "
-                "launch` (or `clue-hf train --num_processes`), or one GPU through CUDA_VISIBLE_DEVICES."
+                f"{args.n_gpu} GPUs in one process would use DataParallel, whose losses do not add up. Use "
+                "`accelerate launch` (or `clue-hf train --num_processes`), or one GPU through CUDA_VISIBLE_DEVICES."
             )
         if hasattr(self.model, "add_model_tags"):
             self.model.add_model_tags(list(self._tag_names))
@@ -129,11 +133,7 @@ class CLUETrainer(Seq2SeqTrainer):
     # ---- the two lines everything hangs on: task -> prediction, objective -> loss ----
 
     def compute_loss(
-        self,
-        model: nn.Module,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: torch.Tensor | None = None,
+        self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         training = model.training
         # evaluation always uses the final objective, so that its loss is comparable along the run
@@ -193,11 +193,18 @@ class CLUETrainer(Seq2SeqTrainer):
 
     # ---- evaluation: item-weighted, without duplicates, with and without generation ----
 
-    def evaluation_loop(self, dataloader, description, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any):
+    def evaluation_loop(
+        self,
+        dataloader: Any,
+        description: str,
+        prediction_loss_only: bool | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> Any:
         self.gather_function = self.accelerator.gather_for_metrics  # Seq2SeqTrainer would count repeated rows
         self._evaluation_sums = self._no_sums()
-        output = super().evaluation_loop(dataloader, description, *args, metric_key_prefix=metric_key_prefix, **kwargs)
-        if self._evaluation_sums[STATISTICS.index("items")] > 0:
+        output = super().evaluation_loop(dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
+        if output.metrics is not None and self._evaluation_sums[STATISTICS.index("items")] > 0:
             summary = self._summary(self._evaluation_sums, self.objective)
             output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in summary.items()})
         return output
@@ -215,19 +222,17 @@ class CLUETrainer(Seq2SeqTrainer):
         inputs = self._prepare_inputs(inputs)
         generate = self.args.predict_with_generate and not prediction_loss_only
         with torch.no_grad():
-            if prediction_loss_only or generate:
-                loss, outputs = self.compute_loss(model, inputs), None
-            else:
+            if not (prediction_loss_only or generate):
                 loss, outputs = self.compute_loss(model, inputs, return_outputs=True)
+                return loss, outputs["logits"], inputs["labels"]
+            loss = self.compute_loss(model, inputs)
         if prediction_loss_only:
             return loss, None, None
-        if not generate:
-            return loss, outputs["logits"], inputs["labels"]
         questions = self.task.generation_inputs(inputs)
         settings = {"use_cache": True, **(gen_kwargs or getattr(self, "_gen_kwargs", {}))}
         limit = settings.pop("max_length", None) or self.args.max_target_length
         settings.setdefault("max_new_tokens", limit)
-        _, tokens, _ = super().prediction_step(model, questions, False, ignore_keys, **settings)
+        tokens: Any = super().prediction_step(model, questions, False, ignore_keys, **settings)[1]
         if not getattr(self.model.config, "is_encoder_decoder", False):
             tokens = tokens[:, questions["input_ids"].shape[1] :]  # a causal model repeats the prompt
         return loss, tokens, inputs["labels"]
@@ -253,8 +258,8 @@ class CLUETrainer(Seq2SeqTrainer):
         if flat and not self._warned_of_flatness:
             self._warned_of_flatness = True
             logger.warning(
-                f"The mean uncertainty is {summary['normalized_uncertainty']:.0%} of its maximum: the model is close to "
-                "guessing. If it does not fall, raise alpha, train plainly first (plain_steps), or use "
+                f"The mean uncertainty is {summary['normalized_uncertainty']:.0%} of its maximum: the model is close "
+                "to guessing. If it does not fall, raise alpha, train plainly first (plain_steps), or use "
                 "clue_gradient='uncertainty'."
             )
         return summary

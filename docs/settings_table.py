@@ -19,8 +19,8 @@ from clue_hf.models.arguments import LoraArguments, ModelArguments
 
 HEADING = """# Settings
 
-Made by `.venv/bin/python docs/settings_table.py`. Every setting is an option of `clue-hf train` (`--alpha 0.9`) and a key
-of its YAML files (`alpha: 0.9`); those of `CLUEConfig` are also arguments in Python. `CLUEConfig` has all settings of
+Made by `.venv/bin/python docs/settings_table.py`. Every setting is an option of `clue-hf train` (`--alpha 0.9`) and
+a key of its YAML files (`alpha: 0.9`); those of `CLUEConfig` are also arguments in Python. `CLUEConfig` has all settings of
 transformers' `Seq2SeqTrainingArguments` besides: `clue-hf train --help_all` lists them.
 """
 
@@ -37,7 +37,9 @@ def own_fields(settings: type) -> list[dataclasses.Field]:
     if not issubclass(settings, Seq2SeqTrainingArguments):
         return list(fields)
     return [
-        field for field in fields if field.name not in inherited or default_of(field) != default_of(inherited[field.name])
+        field
+        for field in fields
+        if field.name not in inherited or default_of(field) != default_of(inherited[field.name])
     ]
 
 

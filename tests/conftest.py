@@ -7,9 +7,9 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-import pytest  # noqa: E402
-import torch  # noqa: E402
-from helpers import make_model, make_tokenizer  # noqa: E402
+import pytest
+import torch
+from helpers import make_model, make_tokenizer
 
 
 @pytest.fixture(autouse=True)

@@ -91,7 +91,8 @@ def test_compute_loss_func_is_the_token_mean_of_the_formula(kind):
     expected = clue_loss(error, entropy, 0.6).sum() / (targets != -100).sum()
     torch.testing.assert_close(compute_loss_func(0.6, shift=shift)(outputs, labels), expected)
     torch.testing.assert_close(
-        compute_loss_func(0.6, shift=shift)(outputs, labels, num_items_in_batch=7), expected * (targets != -100).sum() / 7
+        compute_loss_func(0.6, shift=shift)(outputs, labels, num_items_in_batch=7),
+        expected * (targets != -100).sum() / 7,
     )
 
 

@@ -76,7 +76,9 @@ def test_training_lowers_the_error(kind, tmp_path):
 
 
 def test_batches_without_labels_to_learn_are_counted(kind, tmp_path):
-    data = make_data(kind, 8).map(lambda row, i: {"labels": [-100] * len(row["labels"])} if i < 4 else {}, with_indices=True)
+    data = make_data(kind, 8).map(
+        lambda row, i: {"labels": [-100] * len(row["labels"])} if i < 4 else {}, with_indices=True
+    )
     trainer = make_trainer(make_model(kind), tmp_path, data)
     trainer.train()
     first, second = log_lines(trainer)

@@ -44,7 +44,9 @@ def run(command: Callable[[Sequence[str]], int], words: Sequence[str]) -> int:
         print(f"clue-hf: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("clue-hf: interrupted; --resume_from_checkpoint true continues from the last checkpoint.", file=sys.stderr)
+        print(
+            "clue-hf: interrupted; --resume_from_checkpoint true continues from the last checkpoint.", file=sys.stderr
+        )
         return 130
 
 

@@ -39,9 +39,7 @@ class ConfigParser(HfArgumentParser):
         closing_words: str,
         **settings: Any,
     ) -> None:
-        super().__init__(
-            dataclass_types, formatter_class=_Formatter, add_help=False, allow_abbrev=False, **settings
-        )
+        super().__init__(dataclass_types, formatter_class=_Formatter, add_help=False, allow_abbrev=False, **settings)
         self.groups, self.alternatives, self.closing_words = groups, alternatives, closing_words
         self.add_argument("config", nargs="?", help="YAML file with any of the options below.")
         self.add_argument("-h", "--help", action="store_true", help="Show the options people use.")
@@ -105,7 +103,9 @@ class ConfigParser(HfArgumentParser):
                 raise UserError(f"There is no option {name}.{self._nearest(name.lstrip('-'))}")
 
     def _nearest(self, name: str) -> str:
-        known = [option.lstrip("-") for option in self._option_string_actions if "_" in option or "-" not in option[2:]]
+        known = [
+            option.lstrip("-") for option in self._option_string_actions if "_" in option or "-" not in option[2:]
+        ]
         close = get_close_matches(name, known, 1)
         return f" Did you mean {close[0]!r}?" if close else " See --help."
 

@@ -10,7 +10,9 @@ def format_table(rows: list[dict[str, Any]], quality: str) -> str:
     """The rows as a markdown table."""
     cells = [list(_headings(quality)), *([_cell(row, name) for name in _headings(quality).values()] for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in cells]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in cells
+    ]
     return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
 
 
@@ -18,7 +20,7 @@ def print_table(rows: list[dict[str, Any]], quality: str) -> None:
     """Prints the table and how to read it."""
     print("\n" + format_table(rows, quality))
     print(
-        "\nError and uncertainty are nats per reference token; gap = error - uncertainty (above 0: too sure of itself);"
+        "\nError and uncertainty are nats per reference token; gap = error - uncertainty (above 0: too sure);"
         "\nalignment error and token ECE are 0 for a perfectly calibrated model."
     )
 

@@ -55,8 +55,8 @@ GROUPS = {
     "LoRA": ["use_peft", "lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "lora_modules_to_save",
              "use_rslora", "use_dora"],
     "Data": ["dataset_name", "dataset_config", "dataset_revision", "train_file", "validation_file", "test_file",
-             "source_column", "target_column", "source_prefix", "max_source_length", "max_target_length", "train_split",
-             "validation_split", "test_split", "split_column", "validation_fraction", "test_fraction", "split_seed",
+             "source_column", "target_column", "source_prefix", "max_source_length", "max_target_length",
+             "train_split", "validation_split", "test_split", "split_column", "validation_fraction", "test_fraction", "split_seed",
              "max_train_samples", "max_eval_samples", "report_splits", "preprocessing_num_workers"],
     "Training": ["num_train_epochs", "max_steps", "per_device_train_batch_size", "per_device_eval_batch_size",
                  "gradient_accumulation_steps", "learning_rate", "lr_scheduler_type", "warmup_steps", "optim",
@@ -79,7 +79,10 @@ EXAMPLES = """Examples:
 
 # where the data and the model come from: what the command line says replaces the other way in the file
 ALTERNATIVES = (
-    ({"dataset_name", "dataset_config", "dataset_revision"}, {"train_file", "validation_file", "test_file", "split_column"}),
+    (
+        {"dataset_name", "dataset_config", "dataset_revision"},
+        {"train_file", "validation_file", "test_file", "split_column"},
+    ),
     ({"model_name_or_path"}, {"model_type", "tokenizer_vocab_size"}),
     ({"tokenizer_name"}, {"tokenizer_vocab_size"}),
 )
@@ -113,7 +116,11 @@ def _launch(words: Sequence[str], run: RunArguments) -> int:
         launcher += ["--num_processes", str(run.num_processes)]
     else:
         launcher = ["torch.distributed.run", "--standalone", f"--nproc_per_node={run.num_processes}"]
-    environment = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // run.num_processes)), **os.environ, LAUNCHED: "1"}
+    environment = {
+        "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // run.num_processes)),
+        **os.environ,
+        LAUNCHED: "1",
+    }
     command = [sys.executable, "-m", *launcher, "-m", "clue_hf.cli.main", "train", *words]
     return subprocess.run(command, env=environment, check=False).returncode
 

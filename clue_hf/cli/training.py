@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedTokenizerBase, TrainerCallback, set_seed
+from transformers import AutoConfig, PreTrainedTokenizerBase, TrainerCallback, set_seed
 from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils import logging
 
@@ -26,6 +26,7 @@ from ..evaluation import token_statistics
 from ..metrics.quality import corpus_quality
 from ..models.arguments import LoraArguments, ModelArguments, make_model
 from ..models.loading import load_tokenizer
+from ..tasks import text_kind
 from ..trainer import CLUETrainer
 from .table import format_table, print_table
 
@@ -47,6 +48,7 @@ class Experiment:
     ) -> None:
         self.model, self.lora, self.config, self.splits = model, lora, config, splits
         self.quality, self.report_splits = quality, report_splits
+        self.folder = Path(str(config.output_dir))
         self.tokenizer = self._make_tokenizer()
 
     def run(self, objectives: list[str]) -> list[dict[str, Any]]:
@@ -60,14 +62,14 @@ class Experiment:
             rows += [self._report(trainer, objective, split, seconds) for split in self.report_splits]
         if trainer.is_world_process_zero():
             self._write(rows, histories)
-            self._say(rows, config.output_dir)
+            self._say(rows)
         return rows
 
     def _config_for(self, objective: str, alone: bool) -> CLUEConfig:
         config = copy.copy(self.config)
         config.objective = objective
         if not alone:
-            config.output_dir = os.path.join(self.config.output_dir, objective)
+            config.output_dir = str(self.folder / objective)
         return config
 
     def _train(self, config: CLUEConfig) -> tuple[CLUETrainer, float]:
@@ -83,8 +85,10 @@ class Experiment:
             callbacks=[timer],
         )
         if trainer.is_world_process_zero():
-            size = sum(parameter.numel() for parameter in trainer.model.parameters())
-            print(f"\n{config.objective}: {size:,} parameters, {len(self.splits['train']):,} training rows", flush=True)
+            size = trainer.model.num_parameters()
+            print(
+                f"\n{config.objective}: {size:,} parameters, {len(self.splits['train']):,} training rows", flush=True
+            )
         trainer.train(resume_from_checkpoint=_checkpoint(config))
         trainer.save_model()
         trainer.save_state()
@@ -92,12 +96,14 @@ class Experiment:
 
     def _report(self, trainer: CLUETrainer, objective: str, split: str, seconds: float) -> dict[str, Any]:
         """One row of the table: quality of what is generated, and calibration on the reference tokens."""
-        data = prepare_text_dataset(self.splits[split], self.tokenizer, trainer.task.kind, trainer.args, split)
+        kind = text_kind(trainer.model.config)
+        data = prepare_text_dataset(self.splits[split], self.tokenizer, kind, trainer.args, split)
         row: dict[str, Any] = {"objective": objective, "alpha": trainer.objective.alpha, "split": split}
         if self.quality != "none":
             trainer.args.predict_with_generate = True
             trainer.compute_metrics = self._quality_metrics
-            row[self.quality] = trainer.predict(data, metric_key_prefix=split).metrics[f"{split}_{self.quality}"]
+            metrics = trainer.predict(data, metric_key_prefix=split).metrics or {}
+            row[self.quality] = metrics[f"{split}_{self.quality}"]
         row.update(token_statistics(trainer, data, f"Scoring {split} references").summary())
         row["seconds_per_step"] = seconds
         return row
@@ -112,18 +118,16 @@ class Experiment:
 
     def _make_tokenizer(self) -> PreTrainedTokenizerBase:
         if not self.model.tokenizer_vocab_size:
-            return load_tokenizer(self.model.tokenizer_name or self.model.model_name_or_path)
-        from transformers import AutoConfig
-
+            return load_tokenizer(str(self.model.tokenizer_name or self.model.model_name_or_path))
         train = self.splits["train"]
         pair = find_pair(train.column_names, self.config.source_column, self.config.target_column)
         columns = {name: train[name][:] for name in train.column_names}
         texts = [text for name in pair for text in column_values(columns, name, "source_column")]
-        ends = AutoConfig.for_model(self.model.model_type).is_encoder_decoder
+        ends = text_kind(AutoConfig.for_model(str(self.model.model_type))) == "seq2seq"
         return train_tokenizer(texts, self.model.tokenizer_vocab_size, ends)
 
     def _write(self, rows: list[dict[str, Any]], histories: dict[str, Any]) -> None:
-        folder = Path(self.config.output_dir)
+        folder = self.folder
         settings = {"model": vars(self.model), "lora": vars(self.lora), "training": self.config.to_dict()}
         results = {
             "rows": rows,
@@ -149,7 +153,7 @@ class Experiment:
         else:
             plot_training_curves(histories, folder / "training_curves.png")
 
-    def _say(self, rows: list[dict[str, Any]], last: str) -> None:
+    def _say(self, rows: list[dict[str, Any]]) -> None:
         print_table(rows, self.quality)
         print(f"\nWritten to {self.config.output_dir}: results.json, results.md, training_curves.png, and the models.")
         print(f"Next, try another weight of the error:  --alpha 0.5 --output_dir {self.config.output_dir}-alpha-0.5")
@@ -180,7 +184,8 @@ def _checkpoint(config: CLUEConfig) -> str | None:
         if not os.path.isdir(wish):
             raise UserError(f"resume_from_checkpoint: there is no folder {wish!r}.")
         return str(wish)
-    found = get_last_checkpoint(config.output_dir) if os.path.isdir(config.output_dir) else None
+    folder = str(config.output_dir)
+    found = get_last_checkpoint(folder) if os.path.isdir(folder) else None
     if found is None:
         logger.warning(f"There is no checkpoint in {config.output_dir!r} yet: training starts from the beginning.")
     return found

@@ -67,9 +67,7 @@ def load_splits(arguments: DataArguments, source: str | None, target: str | None
         "validation": arguments.validation_split or ("validation" if "validation" in given else None),
         "test": arguments.test_split or ("test" if "test" in given else None),
     }
-    splits = {
-        name: _named(given, split, f"{name}_split") for name, split in wanted.items() if split is not None
-    }
+    splits = {name: _named(given, split, f"{name}_split") for name, split in wanted.items() if split is not None}
     fractions = {"validation": arguments.validation_fraction, "test": arguments.test_fraction}
     missing = {name: fraction for name, fraction in fractions.items() if name not in splits}
     if any(missing.values()):
@@ -129,8 +127,8 @@ def _load_named(name: str, config: str | None, revision: str | None) -> dict[str
         return datasets.load_dataset(name, config, revision=revision)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         raise UserError(
-            f"The dataset {name!r} cannot be loaded: it is no local folder with data, and the Hub has no such dataset or "
-            f"cannot be reached. Offline: download it on a connected machine with `hf download --repo-type dataset "
+            f"The dataset {name!r} cannot be loaded: it is no local folder with data, and the Hub has no such dataset "
+            f"or cannot be reached. Offline: download it on a connected machine with `hf download --repo-type dataset "
             f"{name}`, or give files with train_file. ({_reason(error)})"
         ) from error
 

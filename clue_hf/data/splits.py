@@ -17,8 +17,8 @@ def split_by_source(
     Splits a dataset into `"train"` and the named parts with about the given fractions of the rows.
 
     The distinct values of the source column are ordered by a hash of the seed and the text, and handed out from the
-    front: the split depends neither on the order of the rows nor on the machine, and no source is on two sides. Without
-    a source column every row counts as distinct.
+    front: the split depends neither on the order of the rows nor on the machine, and no source is on two sides.
+    Without a source column every row counts as distinct.
     """
     parts = {name: fraction for name, fraction in fractions.items() if fraction > 0}
     if sum(parts.values()) >= 1:

@@ -84,7 +84,13 @@ def _choose_encoder(columns: list[str], tokenizer: Any, kind: str, config: CLUEC
 
 
 def _encode_pairs(
-    rows: dict[str, list[Any]], indices: list[int], tokenizer: Any, kind: str, config: CLUEConfig, source: str, target: str
+    rows: dict[str, list[Any]],
+    indices: list[int],
+    tokenizer: Any,
+    kind: str,
+    config: CLUEConfig,
+    source: str,
+    target: str,
 ) -> dict[str, list[Any]]:
     sources = column_values(rows, source, "source_column")
     targets = column_values(rows, target, "target_column")
@@ -115,9 +121,10 @@ def encode_texts(
     argument = {"text_target": texts} if target else {"text": texts}
     encoded = tokenizer(**argument, verbose=False)["input_ids"]
     cut = [len(ids) > limit for ids in encoded]
-    for row in [row for row, is_cut in enumerate(cut) if is_cut]:
-        argument = {"text_target": texts[row]} if target else {"text": texts[row]}
-        encoded[row] = tokenizer(**argument, truncation=True, max_length=limit)["input_ids"]
+    for row, is_cut in enumerate(cut):
+        if is_cut:
+            one = {name: values[row] for name, values in argument.items()}
+            encoded[row] = tokenizer(**one, truncation=True, max_length=limit)["input_ids"]
     return encoded, cut
 
 

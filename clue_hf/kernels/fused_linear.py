@@ -102,7 +102,7 @@ def linear_statistics(
     bias: torch.Tensor | None = None,
     chunk_size: int = CHUNK_SIZE,
 ) -> LinearStatistics:
-    """Error, entropy, top-1 probability and whether top-1 is the label, for each row of `hidden` (no label ignored)."""
+    """Error, entropy, top-1 probability and whether top-1 is the label, for each row of `hidden`."""
     dtype = _compute_dtype(hidden, weight)
     _check_labels(labels, weight.shape[0])
     weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
@@ -133,11 +133,11 @@ class _FusedLinear(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, grad_loss, *_):
+    def backward(ctx, grad_loss, *_unused):  # type: ignore[override]
         # handed over, not copied: a second backward through a retained graph computes them again
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:
-            *_, gradients = _loss_and_gradients(*ctx.saved_tensors, *ctx.settings)
+            gradients = _loss_and_gradients(*ctx.saved_tensors, *ctx.settings)[-1]
         scaled = (None if gradient is None else gradient.mul_(grad_loss) for gradient in gradients)
         return (*scaled, None, None, *(None for _ in ctx.settings))
 
@@ -208,9 +208,7 @@ def _chunks(num_rows: int, chunk_size: int, segments: torch.Tensor | None) -> It
             start = border
 
 
-def _logits(
-    rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, buffer: torch.Tensor
-) -> torch.Tensor:
+def _logits(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, buffer: torch.Tensor) -> torch.Tensor:
     logits = torch.mm(rows, weight.t(), out=buffer[: len(rows)])
     if bias is not None:
         logits += bias
@@ -285,7 +283,7 @@ def _compute_dtype(rows: torch.Tensor, weight: torch.Tensor) -> torch.dtype:
 
 def _check_labels(labels: torch.Tensor, vocabulary: int) -> None:
     # on an accelerator the check would wait for the device; there an index error of the gather says the same, later
-    if labels.device.type == "cpu" and len(labels) and not (0 <= labels.min() and labels.max() < vocabulary):
+    if labels.device.type == "cpu" and len(labels) and not (labels.min() >= 0 and labels.max() < vocabulary):
         wrong = labels[(labels < 0) | (labels >= vocabulary)][0].item()
         raise ValueError(f"Label {wrong} is outside the vocabulary of {vocabulary} entries.")
 

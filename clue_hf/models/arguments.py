@@ -27,13 +27,17 @@ class ModelArguments:
     tokenizer_vocab_size: int | None = field(
         default=None, metadata={"help": "Train a tokenizer of so many entries on the training data."}
     )
-    dtype: str = field(default="float32", metadata={"help": "Type to load the weights in: float32, bfloat16, float16."})
+    dtype: str = field(
+        default="float32", metadata={"help": "Type to load the weights in: float32, bfloat16, float16."}
+    )
 
     def __post_init__(self) -> None:
         if self.dtype not in ("float32", "bfloat16", "float16"):
             raise ValueError(f"`dtype` must be one of float32, bfloat16, float16, not {self.dtype!r}.")
         if bool(self.model_name_or_path) == bool(self.model_type):
-            raise ValueError("Give `model_name_or_path` (to fine-tune) or `model_type` (to build one), one of the two.")
+            raise ValueError(
+                "Give `model_name_or_path` (to fine-tune) or `model_type` (to build one), one of the two."
+            )
         if self.model_type and bool(self.tokenizer_name) == bool(self.tokenizer_vocab_size):
             raise ValueError("A model from scratch needs `tokenizer_name`, or `tokenizer_vocab_size` to train one.")
         if self.tokenizer_vocab_size and not self.model_type:
@@ -62,7 +66,7 @@ def make_model(arguments: ModelArguments, lora: LoraArguments, tokenizer: Any, c
     if arguments.model_type:
         model = build_text_model(arguments.model_type, tokenizer, config.task, **overrides)
     else:
-        model = load_text_model(arguments.model_name_or_path, config.task, arguments.dtype, **overrides)
+        model = load_text_model(str(arguments.model_name_or_path), config.task, arguments.dtype, **overrides)
     if not lora.use_peft:
         return model
     from peft import LoraConfig

@@ -103,6 +103,10 @@ class Task:
         """Runs the model on a batch. What it returns has the `reduce` of a [`Prediction`]."""
         raise NotImplementedError
 
+    def describe(self, model: torch.nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
+        """Error, uncertainty, confidence and correctness of each item: (examples, items, 4), NaN where none counts."""
+        raise NotImplementedError
+
     def count(self, batches: list[dict[str, Any]]) -> torch.Tensor:
         """The two denominators: items and non-empty sequences in some batches."""
         raise NotImplementedError

@@ -21,7 +21,7 @@ class LinearHead:
     bias: torch.Tensor | None
 
 
-def unwrap(model: nn.Module) -> Any:
+def unwrap(model: Any) -> Any:
     """The transformers model inside DDP, torch.compile and PEFT wrappers."""
     model = extract_model_from_parallel(model, keep_torch_compile=False)
     return model.get_base_model() if hasattr(model, "get_base_model") else model

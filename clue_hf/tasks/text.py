@@ -81,7 +81,9 @@ class TextTask(Task):
     ) -> Prediction | FusedPrediction:
         base = unwrap(model)
         if inputs.get("labels") is None and inputs.get("shift_labels") is None:
-            raise ValueError("The batch has no `labels`: give the dataset a target column, or tokenise it with labels.")
+            raise ValueError(
+                "The batch has no `labels`: give the dataset a target column, or tokenise it with labels."
+            )
         inputs, labels = self._split_labels(base, inputs)
         if not (return_outputs or objective.needs_logits) and self._may_fuse(model, inputs):
             with head_replaced(base, nn.Identity()):

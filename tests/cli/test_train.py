@@ -20,7 +20,9 @@ TINY = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
 def here(tmp_path, monkeypatch):
     """A folder with a file of pairs, a model, and nothing else."""
     monkeypatch.chdir(tmp_path)
-    rows = [{"en": f"{s} {i}", "fr": t, "n": i} for i in range(5) for s, t in zip(SENTENCES, TRANSLATIONS, strict=True)]
+    rows = [
+        {"en": f"{s} {i}", "fr": t, "n": i} for i in range(5) for s, t in zip(SENTENCES, TRANSLATIONS, strict=True)
+    ]
     Path("pairs.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n")
     make_model("t5").save_pretrained("model")
     make_tokenizer().save_pretrained("model")

@@ -39,7 +39,9 @@ def sizes(splits):
 
 @pytest.mark.parametrize("ending", ["json", "jsonl", "csv", "tsv", "parquet", "jsonl.gz", "csv.gz", "json.gz"])
 def test_files_of_every_kind(ending, tmp_path):
-    arguments = DataArguments(train_file=write(tmp_path / f"pairs.{ending}"), validation_fraction=0.1, test_fraction=0.2)
+    arguments = DataArguments(
+        train_file=write(tmp_path / f"pairs.{ending}"), validation_fraction=0.1, test_fraction=0.2
+    )
     splits = load_splits(arguments, None, None)
     assert sizes(splits) == {"train": 28, "validation": 4, "test": 8}
     rows = sorted((row for split in splits.values() for row in split), key=lambda row: int(row["source"].split()[1]))
@@ -60,7 +62,10 @@ def test_files_for_each_split_and_limits(tmp_path):
 def test_one_file_with_a_split_column(tmp_path):
     rows = [{**row, "part": "val" if i % 4 == 0 else "train"} for i, row in enumerate(PAIRS)]
     arguments = DataArguments(
-        train_file=write(tmp_path / "pairs.jsonl", rows), split_column="part", validation_split="val", test_fraction=0.1
+        train_file=write(tmp_path / "pairs.jsonl", rows),
+        split_column="part",
+        validation_split="val",
+        test_fraction=0.1,
     )
     splits = load_splits(arguments, None, None)
     assert sizes(splits) == {"train": 27, "validation": 10, "test": 3}

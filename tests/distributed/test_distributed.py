@@ -16,7 +16,9 @@ WORKER = Path(__file__).parent / "worker.py"
 def run(case, processes, folder):
     """What process 0 of `processes` found out about a case."""
     folder.mkdir(exist_ok=True)
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"] if processes > 1 else []
+    launcher = (
+        ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"] if processes > 1 else []
+    )
     environment = {**os.environ, "PYTHONPATH": str(WORKER.parents[1]), "ACCELERATE_USE_CPU": "true"}
     command = [sys.executable, *launcher, str(WORKER), case, str(folder), str(processes)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)

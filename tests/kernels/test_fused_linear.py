@@ -172,7 +172,7 @@ def test_stats_and_items():
     torch.testing.assert_close([error, uncertainty], [v.detach() for v in expected])
     sums = torch.stack([error.sum(), uncertainty.sum(), ((error - uncertainty) ** 2).sum()])
     torch.testing.assert_close(stats, sums)
-    assert not (stats.requires_grad or error.requires_grad)
+    assert not any(values.requires_grad for values in (stats, error, uncertainty))
     assert loss.item() == pytest.approx(error.mean().item())
 
 
