@@ -91,8 +91,8 @@ def main() -> None:
         ["trainer and objective", "time", "ratio", "peak memory above the model", "ratio"],
         rows,
         f"Random weights, batch {BATCH}, sources of {SOURCE} tokens, targets of {SHORTEST} to {LONGEST} tokens, "
-        f"padded, float32, AdamW included. Medians of {arguments.rounds} interleaved rounds (ratio: median of the per-round "
-        "ratios); memory in a process of its own, over three steps.",
+        f"padded, float32, AdamW included. Medians of {arguments.rounds} interleaved rounds (ratio: median of the "
+        "per-round ratios); memory in a process of its own, over three steps.",
     )
 
 

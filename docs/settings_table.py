@@ -20,8 +20,8 @@ from clue_hf.models.arguments import LoraArguments, ModelArguments
 HEADING = """# Settings
 
 Made by `.venv/bin/python docs/settings_table.py`. Every setting is an option of `clue-hf train` (`--alpha 0.9`) and
-a key of its YAML files (`alpha: 0.9`); those of `CLUEConfig` are also arguments in Python. `CLUEConfig` has all settings of
-transformers' `Seq2SeqTrainingArguments` besides: `clue-hf train --help_all` lists them.
+a key of its YAML files (`alpha: 0.9`); those of `CLUEConfig` are also arguments in Python. `CLUEConfig` has all
+settings of transformers' `Seq2SeqTrainingArguments` besides: `clue-hf train --help_all` lists them.
 """
 
 

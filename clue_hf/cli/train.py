@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -56,8 +57,8 @@ GROUPS = {
              "use_rslora", "use_dora"],
     "Data": ["dataset_name", "dataset_config", "dataset_revision", "train_file", "validation_file", "test_file",
              "source_column", "target_column", "source_prefix", "max_source_length", "max_target_length",
-             "train_split", "validation_split", "test_split", "split_column", "validation_fraction", "test_fraction", "split_seed",
-             "max_train_samples", "max_eval_samples", "report_splits", "preprocessing_num_workers"],
+             "train_split", "validation_split", "test_split", "split_column", "validation_fraction", "test_fraction",
+             "split_seed", "max_train_samples", "max_eval_samples", "report_splits", "preprocessing_num_workers"],
     "Training": ["num_train_epochs", "max_steps", "per_device_train_batch_size", "per_device_eval_batch_size",
                  "gradient_accumulation_steps", "learning_rate", "lr_scheduler_type", "warmup_steps", "optim",
                  "optim_args", "weight_decay", "max_grad_norm", "bf16", "gradient_checkpointing", "torch_compile",
@@ -102,7 +103,8 @@ def command(words: Sequence[str]) -> int:
         return _launch(words, run)
     with config.main_process_first(desc="loading the data"):
         splits = load_splits(data, config.source_column, config.target_column)
-    experiment = Experiment(model, lora, config, splits, run.quality, data.report_splits)
+    command_line = shlex.join(["clue-hf", "train", *words])
+    experiment = Experiment(model, lora, config, splits, run.quality, data.report_splits, command_line)
     experiment.run([run.baseline, config.objective] if run.baseline else [config.objective])
     return 0
 

@@ -45,9 +45,10 @@ class Experiment:
         splits: Any,
         quality: str,
         report_splits: list[str],
+        command: str,
     ) -> None:
         self.model, self.lora, self.config, self.splits = model, lora, config, splits
-        self.quality, self.report_splits = quality, report_splits
+        self.quality, self.report_splits, self.command = quality, report_splits, command
         self.folder = Path(str(config.output_dir))
         self.tokenizer = self._make_tokenizer()
 
@@ -60,7 +61,8 @@ class Experiment:
             trainer, seconds = self._train(config)
             histories[objective] = trainer.state.log_history
             rows += [self._report(trainer, objective, split, seconds) for split in self.report_splits]
-        if trainer.is_world_process_zero():
+            del trainer  # its model and optimizer must not stay beside the next one
+        if self.config.process_index == 0:
             self._write(rows, histories)
             self._say(rows)
         return rows
@@ -130,6 +132,7 @@ class Experiment:
         folder = self.folder
         settings = {"model": vars(self.model), "lora": vars(self.lora), "training": self.config.to_dict()}
         results = {
+            "command": self.command,
             "rows": rows,
             "definitions": {
                 "error": "cross-entropy per reference token, nats",

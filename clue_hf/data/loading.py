@@ -9,6 +9,7 @@ from typing import Any
 import datasets
 
 from ..errors import UserError
+from ..offline import notice_missing_network
 from .columns import check_column, find_pair
 from .splits import split_by_source
 
@@ -121,6 +122,8 @@ def _load_named(name: str, config: str | None, revision: str | None) -> dict[str
         return _load_embedded(name.removeprefix(EMBEDDED))
     if Path(name).is_file():
         raise UserError(f"dataset_name {name!r} is a file: use train_file.")
+    if not Path(name).is_dir():
+        notice_missing_network()
     try:
         if (Path(name) / "dataset_dict.json").exists():
             return datasets.DatasetDict.load_from_disk(name)

@@ -16,6 +16,7 @@ from transformers import (
 )
 
 from ..errors import UserError
+from ..offline import notice_missing_network
 
 
 def load_text_model(name: str, task: str = "auto", dtype: str = "float32", **overrides: Any) -> Any:
@@ -124,6 +125,8 @@ class _explained:
             raise UserError(f"The {self.what} {self.name!r} is a file; give the folder that holds it.")
         if self.name.startswith((".", "/", "~")) and not Path(self.name).expanduser().is_dir():
             raise UserError(f"The {self.what} folder {self.name!r} does not exist.")
+        if not Path(self.name).is_dir():
+            notice_missing_network()
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if not isinstance(error, (OSError, ValueError)) or isinstance(error, UserError):
