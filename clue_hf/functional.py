@@ -8,6 +8,7 @@ predicted distribution, both in nats: a calibrated model has `E[error | uncertai
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -113,8 +114,21 @@ def compute_loss_func(
         if labels is None:
             raise ValueError("The batch has no `labels`: CLUE needs them to know the error.")
         logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
+        if logits.shape[:-1] != labels.shape:
+            raise ValueError(
+                f"The logits {tuple(logits.shape)} do not line up with the labels {tuple(labels.shape)}. Sequence-to-"
+                "sequence models need `decoder_input_ids`: DataCollatorForSeq2Seq(tokenizer, model=model) makes them."
+            )
+        if shift and isinstance(outputs, dict) and "encoder_last_hidden_state" in outputs:
+            raise ValueError(
+                "This is a sequence-to-sequence model, whose labels are not shifted: leave out shift=True."
+            )
         if shift:
             logits, labels = logits[..., :-1, :], labels[..., 1:]
+        elif type(outputs).__name__.startswith("CausalLM"):
+            warnings.warn(
+                "This is a causal model: unless its labels are already shifted, set shift=True.", stacklevel=2
+            )
         labels = labels.to(logits.device)
         error, entropy = error_and_entropy(logits, labels)
         kept = labels != -100

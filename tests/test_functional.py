@@ -105,6 +105,19 @@ def test_compute_loss_func_at_the_sequence_level():
     torch.testing.assert_close(compute_loss_func(0.6, level="sequence")({"logits": logits}, labels), expected)
 
 
+def test_compute_loss_func_notices_labels_that_do_not_line_up():
+    model, batch = make_model("bart"), make_batch("bart", rows=2)
+    labels = batch.pop("labels")
+    with pytest.raises(ValueError, match="DataCollatorForSeq2Seq"):  # BART makes decoder inputs from the source
+        compute_loss_func()(model(**batch), labels)
+    batch["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(labels)
+    with pytest.raises(ValueError, match="leave out shift=True"):
+        compute_loss_func(shift=True)(model(**batch), labels)
+    causal = make_batch("gpt2")
+    with pytest.warns(UserWarning, match="set shift=True"):
+        compute_loss_func()(make_model("gpt2")(input_ids=causal["input_ids"]), causal["labels"])
+
+
 @pytest.mark.parametrize("settings", [{"alpha": 1.5}, {"alpha": float("nan")}, {"alpha": "0.5"}, {"level": "word"}])
 def test_compute_loss_func_refuses_bad_settings(settings):
     with pytest.raises(ValueError, match=next(iter(settings))):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,21 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 IGNORED = -100
+
+
+@dataclass(frozen=True)
+class TextSettings:
+    """What decides the tokens. `datasets` caches by it: another alpha must not tokenise the data again."""
+
+    source_prefix: str
+    max_source_length: int
+    max_target_length: int
+
+    @property
+    def max_length(self) -> int:
+        return self.max_source_length + self.max_target_length
+
+
 # Columns that say whether a text was cut; read for the report, then dropped.
 CUT_SOURCE, CUT_TARGET = "source_was_cut", "target_was_cut"
 
@@ -71,16 +87,17 @@ def _report_cuts(dataset: datasets.Dataset, config: CLUEConfig, name: str) -> No
 
 
 def _choose_encoder(columns: list[str], tokenizer: Any, kind: str, config: CLUEConfig) -> Any:
+    settings = TextSettings(config.source_prefix, config.max_source_length, config.max_target_length)
     named = config.source_column or config.target_column
     if kind == "causal" and not named:
         if "input_ids" in columns:
-            return partial(_encode_ids, limit=config.max_source_length + config.max_target_length)
+            return partial(_encode_ids, settings=settings)
         if "messages" in columns:
-            return partial(_encode_chats, tokenizer=tokenizer, config=config)
+            return partial(_encode_chats, tokenizer=tokenizer, settings=settings)
         if "text" in columns and not {"prompt", "completion"} <= set(columns):
-            return partial(_encode_plain, tokenizer=tokenizer, config=config)
+            return partial(_encode_plain, tokenizer=tokenizer, settings=settings)
     source, target = find_pair(columns, config.source_column, config.target_column)
-    return partial(_encode_pairs, tokenizer=tokenizer, kind=kind, config=config, source=source, target=target)
+    return partial(_encode_pairs, tokenizer=tokenizer, kind=kind, settings=settings, source=source, target=target)
 
 
 def _encode_pairs(
@@ -88,7 +105,7 @@ def _encode_pairs(
     indices: list[int],
     tokenizer: Any,
     kind: str,
-    config: CLUEConfig,
+    settings: TextSettings,
     source: str,
     target: str,
 ) -> dict[str, list[Any]]:
@@ -97,18 +114,18 @@ def _encode_pairs(
     if kind == "causal" and sources and isinstance(sources[0], list):  # a prompt and a completion of chat messages
         chats = [prompt + completion for prompt, completion in zip(sources, targets, strict=True)]
         starts = [len(prompt) for prompt in sources]
-        return _encode_messages(chats, starts, indices, tokenizer, config)
+        return _encode_messages(chats, starts, indices, tokenizer, settings)
     check_texts(sources, source, "source_column", indices[0])
     check_texts(targets, target, "target_column", indices[0])
-    sources = [config.source_prefix + text for text in sources]
-    inputs, cut_sources = encode_texts(tokenizer, sources, config.max_source_length)
+    sources = [settings.source_prefix + text for text in sources]
+    inputs, cut_sources = encode_texts(tokenizer, sources, settings.max_source_length)
     if kind == "seq2seq":
-        labels, cut_targets = encode_texts(tokenizer, targets, config.max_target_length, target=True)
+        labels, cut_targets = encode_texts(tokenizer, targets, settings.max_target_length, target=True)
     else:
         targets_ids = tokenizer(targets, add_special_tokens=False, verbose=False)["input_ids"]
         ended = [ids + [tokenizer.eos_token_id] for ids in targets_ids]
-        cut_targets = [len(ids) > config.max_target_length for ids in ended]
-        completions = [ids[: config.max_target_length] for ids in ended]
+        cut_targets = [len(ids) > settings.max_target_length for ids in ended]
+        completions = [ids[: settings.max_target_length] for ids in ended]
         labels = [[IGNORED] * len(prompt) + ids for prompt, ids in zip(inputs, completions, strict=True)]
         inputs = [prompt + ids for prompt, ids in zip(inputs, completions, strict=True)]
     return _batch(inputs, labels, cut_sources, cut_targets)
@@ -129,19 +146,20 @@ def encode_texts(
 
 
 def _encode_plain(
-    rows: dict[str, list[Any]], indices: list[int], tokenizer: Any, config: CLUEConfig
+    rows: dict[str, list[Any]], indices: list[int], tokenizer: Any, settings: TextSettings
 ) -> dict[str, list[Any]]:
     """Plain texts: every token is a target."""
     check_texts(rows["text"], "text", "column", indices[0])
-    limit = config.max_source_length + config.max_target_length
+    limit = settings.max_length
     encoded = tokenizer(rows["text"], verbose=False)["input_ids"]
     ended = [ids if ids and ids[-1] == tokenizer.eos_token_id else ids + [tokenizer.eos_token_id] for ids in encoded]
     inputs = [ids[:limit] for ids in ended]
     return _batch(inputs, inputs, [len(ids) > limit for ids in ended], [False] * len(inputs))
 
 
-def _encode_ids(rows: dict[str, list[Any]], indices: list[int], limit: int) -> dict[str, list[Any]]:
+def _encode_ids(rows: dict[str, list[Any]], indices: list[int], settings: TextSettings) -> dict[str, list[Any]]:
     """Token ids without labels: every token is a target, or those of the completion mask."""
+    limit = settings.max_length
     masks = rows.get("completion_mask") or [[1] * len(ids) for ids in rows["input_ids"]]
     labels = [
         [token if chosen else IGNORED for token, chosen in zip(ids, mask, strict=True)][:limit]
@@ -152,18 +170,18 @@ def _encode_ids(rows: dict[str, list[Any]], indices: list[int], limit: int) -> d
 
 
 def _encode_chats(
-    rows: dict[str, list[Any]], indices: list[int], tokenizer: Any, config: CLUEConfig
+    rows: dict[str, list[Any]], indices: list[int], tokenizer: Any, settings: TextSettings
 ) -> dict[str, list[Any]]:
-    return _encode_messages(rows["messages"], [0] * len(indices), indices, tokenizer, config)
+    return _encode_messages(rows["messages"], [0] * len(indices), indices, tokenizer, settings)
 
 
 def _encode_messages(
-    chats: list[list[dict]], starts: list[int], indices: list[int], tokenizer: Any, config: CLUEConfig
+    chats: list[list[dict]], starts: list[int], indices: list[int], tokenizer: Any, settings: TextSettings
 ) -> dict[str, list[Any]]:
     """Chats through the tokenizer's template; the targets are the assistant's turns from message `start` on."""
     if tokenizer.chat_template is None:
         raise UserError("The data holds chat messages, but the tokenizer has no chat template.")
-    limit = config.max_source_length + config.max_target_length
+    limit = settings.max_length
     inputs, labels, cut = [], [], []
     for chat, start, index in zip(chats, starts, indices, strict=True):
         ids: list[int] = []
@@ -199,8 +217,8 @@ def _pieces(tokenizer: Any, chat: list[dict], start: int, index: int) -> list[tu
     return [*pieces, (whole[position:], False)]
 
 
-def _render(tokenizer: Any, messages: list[dict], **settings: Any) -> str:
-    return tokenizer.apply_chat_template(messages, tokenize=False, **settings)
+def _render(tokenizer: Any, messages: list[dict], **options: Any) -> str:
+    return tokenizer.apply_chat_template(messages, tokenize=False, **options)
 
 
 def _batch(inputs: list, labels: list, cut_sources: list[bool], cut_targets: list[bool]) -> dict[str, list[Any]]:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 
 def plot_training_curves(histories: dict[str, list[dict[str, Any]]], path: str | Path) -> None:
-    """Error, uncertainty and their gap along each objective's training; solid on validation data, dotted in training."""
+    """Error, uncertainty and their gap along each objective's training; solid: validation data, dotted: training."""
     figure = Figure(figsize=(13, 4), layout="constrained")
     panels = {
         "Error": lambda line, prefix: line[f"{prefix}error"],

@@ -85,7 +85,7 @@ def fused_linear_objective(
     grad = torch.is_grad_enabled()
     needs = (grad and hidden.requires_grad, grad and weight.requires_grad, grad and _requires_grad(bias))
     loss, error, uncertainty = _FusedLinear.apply(
-        rows, weight, bias, targets, segments, objective, num_items, chunk_size, needs, _compute_dtype(rows, weight)
+        rows, weight, bias, targets, segments, objective, num_items, chunk_size, needs, compute_dtype(rows, weight)
     )
     if not (return_stats or return_items):
         return loss
@@ -103,7 +103,7 @@ def linear_statistics(
     chunk_size: int = CHUNK_SIZE,
 ) -> LinearStatistics:
     """Error, entropy, top-1 probability and whether top-1 is the label, for each row of `hidden`."""
-    dtype = _compute_dtype(hidden, weight)
+    dtype = compute_dtype(hidden, weight)
     _check_labels(labels, weight.shape[0])
     weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
     buffer = hidden.new_empty(min(chunk_size, len(hidden)), len(weight), dtype=dtype)
@@ -273,7 +273,7 @@ def _add_product(
     return total.add_(gradient.t() @ rows)
 
 
-def _compute_dtype(rows: torch.Tensor, weight: torch.Tensor) -> torch.dtype:
+def compute_dtype(rows: torch.Tensor, weight: torch.Tensor) -> torch.dtype:
     """What the matrix products run in: autocast's type where it is on, else the common type of both factors."""
     device = rows.device.type
     if torch.is_autocast_enabled(device):

@@ -12,6 +12,8 @@ from accelerate.utils import extract_model_from_parallel
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from ..kernels.fused_linear import compute_dtype
+
 
 @dataclass
 class LinearHead:
@@ -67,6 +69,8 @@ def why_not_fusable(model: nn.Module, inputs: dict[str, Any]) -> str | None:
         return "the output weight is sharded"
     if not head.weight.is_floating_point() or head.weight.dim() != 2:
         return "the output weight is quantised"
+    if compute_dtype(head.weight, head.weight) == torch.float16:
+        return "float16 gradients must be scaled before they are made (bf16 works)"
     if head._forward_hooks or head._forward_pre_hooks or hasattr(head, "_hf_hook"):
         return "the output layer has hooks"
     parallel = isinstance(model, nn.parallel.DistributedDataParallel) and model.find_unused_parameters

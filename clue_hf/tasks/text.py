@@ -74,7 +74,8 @@ class TextTask(Task):
         self.kind: Kind = text_kind(unwrap(model).config) if kind == "auto" else kind  # type: ignore[assignment]
         self.fused_head = fused_head
         self.pad_token_id = pad_token_id
-        self._fusable: bool | None = None
+        # by the type of the model that is called: the bare one, or one wrapped for several processes
+        self._fusable: dict[type, bool] = {}
 
     def predict(
         self, model: nn.Module, inputs: dict[str, Any], objective: Objective, return_outputs: bool = False
@@ -161,14 +162,14 @@ class TextTask(Task):
         return outputs[:, : labels.shape[1]]
 
     def _may_fuse(self, model: nn.Module, inputs: dict[str, Any]) -> bool:
-        if self._fusable is None:
+        if type(model) not in self._fusable:
             reason = "fused_head='off'" if self.fused_head == "off" else why_not_fusable(model, inputs)
             if reason is not None and self.fused_head == "on":
                 raise ValueError(f"fused_head='on' is not possible here: {reason}. Use 'auto' or 'off'.")
-            self._fusable = reason is None
+            self._fusable[type(model)] = reason is None
             if reason is not None and self.fused_head == "auto":
                 logger.warning(f"The output layer is not fused with the loss, which runs on the logits: {reason}.")
-        return self._fusable
+        return self._fusable[type(model)]
 
 
 def text_kind(config: Any) -> Kind:

@@ -116,6 +116,26 @@ def test_mistakes_are_explained(columns, settings, message, tokenizer, config):
         prepare_text_dataset(pairs(**columns), tokenizer, "seq2seq", config(**settings), "train")
 
 
+def test_tokens_are_cached_unless_something_that_decides_them_changes(tmp_path, config):
+    path = tmp_path / "pairs.jsonl"
+    pairs().to_json(path)
+    data = datasets.load_dataset("json", data_files=str(path), split="train", cache_dir=str(tmp_path / "cache"))
+
+    def files(**settings):
+        tokens = prepare_text_dataset(data, make_tokenizer(), "seq2seq", config(**settings), "train")
+        return [file["filename"] for file in tokens.cache_files]
+
+    assert files(alpha=0.9) == files(alpha=0.5, objective="ce", learning_rate=1e-3)
+    assert files(alpha=0.9) != files(alpha=0.9, source_prefix="say ")
+
+
+def test_a_byte_tokenizer(config):
+    from transformers import ByT5Tokenizer
+
+    data = prepare_text_dataset(pairs(), ByT5Tokenizer(), "seq2seq", config(), "train")
+    assert data[0]["labels"] == [byte + 3 for byte in TRANSLATIONS[0].encode()] + [1]
+
+
 def test_chats_need_a_template(config):
     chats = pairs(messages=[[{"role": "user", "content": "hi"}]])
     with pytest.raises(UserError, match="no chat template"):

@@ -86,7 +86,7 @@ def sharded(folder, world):
     for name, parameter in model.named_parameters():
         whole = parameter.grad.full_tensor() if world > 1 else parameter.grad
         gradients[name] = [whole.norm().item(), whole.flatten()[0].item()]
-    return {"loss": total.item(), "fused": task._fusable, "gradients": gradients}
+    return {"loss": total.item(), "fused": any(task._fusable.values()), "gradients": gradients}
 
 
 if __name__ == "__main__":

@@ -151,6 +151,11 @@ def test_a_model_that_caps_its_logits_is_not_fused():
     torch.testing.assert_close(loss, clue_loss(error, entropy, 0.7)[kept].mean())
 
 
+def test_float16_is_not_fused():
+    model = make_model("t5").half()
+    assert "float16" in why_not_fusable(model, {})
+
+
 def test_looking_at_the_model_leaves_it_as_it_was(kind):
     model = make_model(kind, dropout=True).train()
     frozen = next(module for module in model.modules() if isinstance(module, nn.Dropout))
