@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 from torch.utils.data import SequentialSampler
-from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerBase, Seq2SeqTrainer, Trainer
+from transformers import Seq2SeqTrainer, Trainer
 from transformers.trainer_utils import has_length
 from transformers.utils import logging
 
 from .config import CLUEConfig
 from .data.sampler import LengthGroupedSampler, token_lengths
-from .data.text import prepare_text_dataset
 from .models.loading import add_adapter, load_text_model, load_tokenizer
-from .objectives import OBJECTIVES, Objective
-from .tasks import STATISTICS, Task, TextTask, summarize
+from .objectives import OBJECTIVES, Objective, Plain
+from .tasks import STATISTICS, Task, make_task, summarize
 
 
 if TYPE_CHECKING:
@@ -101,21 +100,15 @@ class CLUETrainer(Seq2SeqTrainer):
                 "CLUETrainer needs a `model`: an object, a Hub id or a folder. (`model_init` is not used.)"
             )
 
-        pad_token_id = getattr(processing_class, "pad_token_id", None) or 0
-        self.task = task or TextTask(model, args.task, args.fused_head, pad_token_id)
+        self.task = task or make_task(model, args, processing_class)
         self.objective: Objective = OBJECTIVES[args.objective].from_config(args)
-        self.plain_objective: Objective = OBJECTIVES["ce"].from_config(args)
-        if isinstance(self.task, TextTask) and isinstance(processing_class, PreTrainedTokenizerBase):
-            train_dataset = prepare_text_dataset(train_dataset, processing_class, self.task.kind, args, "train")
-            eval_dataset = prepare_text_dataset(eval_dataset, processing_class, self.task.kind, args, "evaluation")
-            if data_collator is None:
-                data_collator = DataCollatorForSeq2Seq(processing_class, pad_to_multiple_of=args.pad_to_multiple_of)
+        self.plain_objective: Objective = Plain()
         super().__init__(
             model=model,
             args=args,
-            data_collator=data_collator,
-            train_dataset=train_dataset,
-            eval_dataset=eval_dataset,
+            data_collator=self.task.collator(args) if data_collator is None else data_collator,
+            train_dataset=self.task.prepare(train_dataset, args, "train"),
+            eval_dataset=self.task.prepare(eval_dataset, args, "evaluation"),
             processing_class=processing_class,
             **kwargs,
         )
@@ -232,7 +225,9 @@ class CLUETrainer(Seq2SeqTrainer):
         settings = {"use_cache": True, **(gen_kwargs or getattr(self, "_gen_kwargs", {}))}
         limit = settings.pop("max_length", None) or self.args.max_target_length
         settings.setdefault("max_new_tokens", limit)
+        before = self.model.generation_config.max_length
         tokens: Any = super().prediction_step(model, questions, False, ignore_keys, **settings)[1]
+        self.model.generation_config.max_length = before  # where transformers leaves its default, and then warns of it
         if not getattr(self.model.config, "is_encoder_decoder", False):
             tokens = tokens[:, questions["input_ids"].shape[1] :]  # a causal model repeats the prompt
         return loss, tokens, inputs["labels"]

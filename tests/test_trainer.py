@@ -235,6 +235,16 @@ def test_a_model_by_its_folder_and_raw_pairs(tmp_path, tokenizer):
     assert set(batch) == {"input_ids", "attention_mask", "labels"}
 
 
+def test_a_tokenizer_that_cannot_pad_is_given_the_end_token(tmp_path):
+    tokenizer = make_tokenizer(end_every_text=False)
+    tokenizer.pad_token = None
+    pairs = [{"prompt": source, "completion": target} for source, target in zip(SENTENCES, TRANSLATIONS, strict=True)]
+    trainer = make_trainer(make_model("gpt2"), tmp_path, pairs, processing_class=tokenizer)
+    trainer.train()
+    assert tokenizer.pad_token == tokenizer.eos_token
+    assert log_lines(trainer)[-1]["error"] > 0
+
+
 def test_the_stock_trainer_with_our_loss_equals_ours(kind, tmp_path):
     ours = first_steps(kind, tmp_path, alpha=0.7, gradient_accumulation_steps=2)
     model = make_model(kind)

@@ -19,7 +19,6 @@ from transformers.utils import logging
 from .. import __version__
 from ..config import CLUEConfig
 from ..data.columns import column_values, find_pair
-from ..data.text import prepare_text_dataset
 from ..data.tokenizer import train_tokenizer
 from ..errors import UserError
 from ..evaluation import token_statistics
@@ -98,8 +97,7 @@ class Experiment:
 
     def _report(self, trainer: CLUETrainer, objective: str, split: str, seconds: float) -> dict[str, Any]:
         """One row of the table: quality of what is generated, and calibration on the reference tokens."""
-        kind = text_kind(trainer.model.config)
-        data = prepare_text_dataset(self.splits[split], self.tokenizer, kind, trainer.args, split)
+        data = trainer.task.prepare(self.splits[split], trainer.args, split)
         row: dict[str, Any] = {"objective": objective, "alpha": trainer.objective.alpha, "split": split}
         if self.quality != "none":
             trainer.args.predict_with_generate = True

@@ -1,14 +1,25 @@
-"""A small tokenizer trained on the data at hand, for models from scratch."""
+"""Tokenizers: able to pad, or trained on the data at hand for models from scratch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from ..errors import UserError
 
 
 PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"
+
+
+def with_padding(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """The tokenizer, able to pad: where it has no token for that (GPT-2), the end of the text serves."""
+    if tokenizer.pad_token is None:
+        if tokenizer.eos_token is None:
+            raise UserError("The tokenizer has neither a pad nor an end-of-text token: set tokenizer.pad_token.")
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int, end_every_text: bool = True) -> PreTrainedTokenizerFast:

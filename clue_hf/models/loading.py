@@ -15,6 +15,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from ..data.tokenizer import with_padding
 from ..errors import UserError
 from ..offline import notice_missing_network
 
@@ -59,14 +60,9 @@ def load_config(name: str, **overrides: Any) -> Any:
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
-    """A tokenizer that can pad: where none is set, the end of the text serves."""
+    """A tokenizer from the Hub or a folder, able to pad."""
     with _explained(name, "tokenizer"):
-        tokenizer = AutoTokenizer.from_pretrained(name)
-    if tokenizer.pad_token is None:
-        if tokenizer.eos_token is None:
-            raise UserError(f"The tokenizer of {name!r} has neither a pad nor an end-of-text token.")
-        tokenizer.pad_token = tokenizer.eos_token
-    return tokenizer
+        return with_padding(AutoTokenizer.from_pretrained(name))
 
 
 def add_adapter(model: Any, peft_config: Any, gradient_checkpointing: bool = False) -> Any:

@@ -1,19 +1,19 @@
 """Training objectives, one file each. `OBJECTIVES` maps the name users give to the class."""
 
 from .base import Objective
-from .ce import CrossEntropy
 from .ce_pe import CrossEntropyPlusEntropy
 from .clue import CLUE
 from .focal import Focal
 from .label_smoothing import LabelSmoothing
+from .plain import Plain
 
 
 OBJECTIVES: dict[str, type[Objective]] = {
     "clue": CLUE,
-    "ce": CrossEntropy,
+    "ce": Plain,
     "ce_pe": CrossEntropyPlusEntropy,
     "focal": Focal,
     "label_smoothing": LabelSmoothing,
 }
 
-__all__ = ["CLUE", "OBJECTIVES", "CrossEntropy", "CrossEntropyPlusEntropy", "Focal", "LabelSmoothing", "Objective"]
+__all__ = ["CLUE", "OBJECTIVES", "CrossEntropyPlusEntropy", "Focal", "LabelSmoothing", "Objective", "Plain"]

@@ -12,7 +12,7 @@ class CrossEntropyPlusEntropy(Objective):
 
     Relations:
         It lowers the entropy of every prediction, right or wrong, so it sharpens: expect a worse calibration than
-        [`CrossEntropy`]. It is here because it is what CLUE is compared with.
+        [`Plain`]. It is here because it is what CLUE is compared with.
     """
 
     pe_weight: float = 1.0

@@ -27,7 +27,7 @@ class CLUE(Objective):
             Steps over which alpha falls linearly from 1 to its value.
 
     Relations:
-        [`CrossEntropy`] is the case `alpha=1`. [`CrossEntropyPlusEntropy`] lowers the entropy everywhere; CLUE raises
+        [`Plain`] is the case `alpha=1`. [`CrossEntropyPlusEntropy`] lowers the entropy everywhere; CLUE raises
         it where the error is larger and lowers it where it is smaller.
 
     Example:

@@ -17,7 +17,7 @@ class LabelSmoothing(Objective):
         the logits, not on the fused head.
 
     Relations:
-        `smoothing=0` is [`CrossEntropy`].
+        `smoothing=0` is [`Plain`].
     """
 
     needs_logits = True

@@ -12,6 +12,7 @@ from ..functional import sequence_means
 
 
 if TYPE_CHECKING:
+    from ..config import CLUEConfig
     from ..objectives import Objective
 
 # The columns of the per-example sums that a prediction yields and the trainer adds up.
@@ -96,6 +97,14 @@ class Task:
 
     #: Classes of the predicted distribution, once known: the largest possible entropy is its logarithm.
     num_classes: int | None = None
+
+    def prepare(self, dataset: Any, config: CLUEConfig, name: str) -> Any:
+        """A dataset of raw examples as the model takes them; one that already is comes back as it is."""
+        return dataset
+
+    def collator(self, config: CLUEConfig) -> Any:
+        """Makes batches of prepared examples; `None` leaves it to transformers."""
+        return None
 
     def predict(
         self, model: torch.nn.Module, inputs: dict[str, Any], objective: Objective, return_outputs: bool = False

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import nn
+from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from ..data.text import prepare_text_dataset
+from ..data.tokenizer import with_padding
 from ..functional import error_and_entropy
 from ..kernels import fused_linear_objective, linear_statistics, logit_statistics
 from .base import Prediction, Task
@@ -16,6 +19,7 @@ from .head import LinearHead, head_replaced, read_head, unwrap, why_not_fusable
 
 
 if TYPE_CHECKING:
+    from ..config import CLUEConfig
     from ..objectives import Objective
 
 logger = logging.get_logger(__name__)
@@ -67,15 +71,35 @@ class TextTask(Task):
             `"seq2seq"` or `"causal"`; by default as the model's config says.
         fused_head (`str`, *optional*, defaults to `"auto"`):
             `"auto"`, `"on"` or `"off"`, see [`CLUEConfig`].
+        tokenizer ([`~transformers.PreTrainedTokenizerBase`], *optional*):
+            Prepares raw texts; not needed for datasets that are already tokenised.
     """
 
-    def __init__(self, model: nn.Module, kind: str = "auto", fused_head: str = "auto", pad_token_id: int = 0) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        kind: str = "auto",
+        fused_head: str = "auto",
+        tokenizer: PreTrainedTokenizerBase | None = None,
+    ) -> None:
         _refuse_virtual_tokens(model)
         self.kind: Kind = text_kind(unwrap(model).config) if kind == "auto" else kind  # type: ignore[assignment]
         self.fused_head = fused_head
-        self.pad_token_id = pad_token_id
+        self.tokenizer = None if tokenizer is None else with_padding(tokenizer)
         # by the type of the model that is called: the bare one, or one wrapped for several processes
         self._fusable: dict[type, bool] = {}
+
+    def prepare(self, dataset: Any, config: CLUEConfig, name: str) -> Any:
+        return (
+            dataset
+            if self.tokenizer is None
+            else prepare_text_dataset(dataset, self.tokenizer, self.kind, config, name)
+        )
+
+    def collator(self, config: CLUEConfig) -> Any:
+        if self.tokenizer is None:
+            return None
+        return DataCollatorForSeq2Seq(self.tokenizer, pad_to_multiple_of=config.pad_to_multiple_of)
 
     def predict(
         self, model: nn.Module, inputs: dict[str, Any], objective: Objective, return_outputs: bool = False
@@ -135,7 +159,8 @@ class TextTask(Task):
         attention = torch.ones_like(ids) if attention is None else attention
         before = ((labels != -100).cumsum(-1) == 0) & attention.bool()
         width = int(before.sum(-1).max().clamp(min=1))
-        prompts, mask = ids.new_full((len(ids), width), self.pad_token_id), attention.new_zeros(len(ids), width)
+        padding = 0 if self.tokenizer is None else self.tokenizer.pad_token_id
+        prompts, mask = ids.new_full((len(ids), width), padding), attention.new_zeros(len(ids), width)
         for row, chosen in enumerate(before):
             length = int(chosen.sum())
             prompts[row, width - length :] = ids[row, chosen]

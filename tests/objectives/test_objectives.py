@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from clue_hf import CLUEConfig
-from clue_hf.objectives import CLUE, OBJECTIVES, CrossEntropy, Focal, Objective
+from clue_hf.objectives import CLUE, OBJECTIVES, Focal, Objective, Plain
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_the_ramp_is_a_pure_function_of_the_step():
     objective = CLUE(alpha=0.6, warmup_steps=4)
     assert [objective.at(step).alpha for step in (0, 1, 2, 4, 100)] == pytest.approx([1, 0.9, 0.8, 0.6, 0.6])
     assert objective.alpha == 0.6
-    assert CrossEntropy().at(7).alpha == 1
+    assert Plain().at(7).alpha == 1
 
 
 def test_focal_has_a_finite_gradient_at_zero_error():

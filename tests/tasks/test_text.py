@@ -4,7 +4,7 @@ from helpers import CAUSAL, VOCABULARY, make_batch, make_model
 from torch import nn
 
 from clue_hf.functional import clue_loss, error_and_entropy
-from clue_hf.objectives import CLUE, CrossEntropy, LabelSmoothing
+from clue_hf.objectives import CLUE, LabelSmoothing, Plain
 from clue_hf.tasks import TextTask, summarize
 from clue_hf.tasks.head import why_not_fusable
 from clue_hf.tasks.text import FusedPrediction
@@ -57,7 +57,7 @@ def test_fused_equals_logits(kind, level, clue_gradient):
 def test_ce_is_the_models_own_loss(kind, fused):
     model, batch = make_model(kind), make_batch(kind)
     own, _, _ = own_token_losses(model, kind, batch)
-    loss, *_ = loss_and_gradients(model, kind, CrossEntropy(), fused, batch)
+    loss, *_ = loss_and_gradients(model, kind, Plain(), fused, batch)
     torch.testing.assert_close(loss, own.detach(), rtol=1e-5, atol=1e-6)
 
 
@@ -89,7 +89,7 @@ def test_t5_heads_tied_and_untied_scaled_and_not(tied):
 def test_alpha_one_equals_ce_bit_for_bit(kind):
     for fused in ("on", "off"):
         ours = loss_and_gradients(make_model(kind), kind, CLUE(1.0), fused)
-        plain = loss_and_gradients(make_model(kind), kind, CrossEntropy(), fused)
+        plain = loss_and_gradients(make_model(kind), kind, Plain(), fused)
         assert torch.equal(ours[0], plain[0])
         assert all(torch.equal(ours[2][name], gradient) for name, gradient in plain[2].items())
 
@@ -211,7 +211,7 @@ def test_missing_labels_are_named(kind):
 
 
 def test_prompts_are_cut_before_the_labels_and_padded_on_the_left():
-    task = TextTask(make_model("gpt2"), pad_token_id=0)
+    task = TextTask(make_model("gpt2"))
     inputs = {
         "input_ids": torch.tensor([[5, 6, 7, 8, 9], [3, 4, 2, 0, 0]]),
         "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),

@@ -3,9 +3,9 @@ from __future__ import annotations
 from .base import Objective
 
 
-class CrossEntropy(Objective):
+class Plain(Objective):
     """
-    Plain training: the loss is the error.
+    Plain training: the loss is the error (`ce` for tokens).
 
     Requirements:
         Nothing: it is the baseline, and what `plain_steps` runs before another objective takes over.
