@@ -87,7 +87,8 @@ def main() -> None:
         ["loss", "time", "ratio", "peak memory above the inputs", "ratio"],
         rows,
         f"{TOKENS:,} tokens, {FEATURES} features, a vocabulary of {VOCABULARY:,}, float32. Medians of "
-        f"{arguments.rounds} interleaved rounds (ratio: median of the per-round ratios); memory in a fresh process.",
+        f"{arguments.rounds} interleaved rounds (ratio: median of the per-round ratios); memory in a "
+        "fresh process, with an allocator that returns freed memory at once.",
     )
 
 

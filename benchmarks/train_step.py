@@ -92,7 +92,8 @@ def main() -> None:
         rows,
         f"Random weights, batch {BATCH}, sources of {SOURCE} tokens, targets of {SHORTEST} to {LONGEST} tokens, "
         f"padded, float32, AdamW included. Medians of {arguments.rounds} interleaved rounds (ratio: median of the "
-        "per-round ratios); memory in a process of its own, over three steps.",
+        "per-round ratios); memory in a fresh process, over "
+        "three steps, with an allocator that returns freed memory at once.",
     )
 
 

@@ -8,12 +8,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ..config import CLUEConfig
 from ..data.loading import DataArguments, load_splits
 from ..errors import UserError
 from ..metrics.quality import QUALITIES
-from ..models.arguments import LoraArguments, ModelArguments
+from ..models.arguments import LoraArguments, ModelArguments, check_model
 from ..objectives import OBJECTIVES
 from .parser import ConfigParser
 from .training import Experiment
@@ -99,14 +100,24 @@ def command(words: Sequence[str]) -> int:
     run, model, lora, data, config = make_parser().parse(words)
     _check_directory(config.output_dir)
     if run.num_processes > 1 and LAUNCHED not in os.environ and "WORLD_SIZE" not in os.environ:
-        load_splits(data, config.source_column, config.target_column)  # mistakes show here, once
+        check_model(model)  # mistakes show here, once
+        load_splits(data, config.source_column, config.target_column)
         return _launch(words, run)
     with config.main_process_first(desc="loading the data"):
         splits = load_splits(data, config.source_column, config.target_column)
-    command_line = shlex.join(["clue-hf", "train", *words])
+    command_line = f"{_as_typed()} {shlex.join(words)}"
     experiment = Experiment(model, lora, config, splits, run.quality, data.report_splits, command_line)
     experiment.run([run.baseline, config.objective] if run.baseline else [config.objective])
     return 0
+
+
+def _as_typed() -> str:
+    """How this command was started, for the commands it suggests."""
+    script = Path(sys.argv[0])
+    if script.name != "train.py":
+        return "clue-hf train"
+    python = Path(sys.executable)
+    return f"{python.relative_to(Path.cwd()) if python.is_relative_to(Path.cwd()) else 'python'} {script}"
 
 
 def _launch(words: Sequence[str], run: RunArguments) -> int:

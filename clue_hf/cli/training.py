@@ -74,6 +74,8 @@ class Experiment:
         return config
 
     def _train(self, config: CLUEConfig) -> tuple[CLUETrainer, float]:
+        if config.eval_strategy != "no" and "validation" not in self.splits:
+            raise UserError("eval_strategy needs validation data: give a split or file, or set validation_fraction.")
         set_seed(config.seed)
         timer = _StepTimer()
         trainer = CLUETrainer(
@@ -157,7 +159,8 @@ class Experiment:
     def _say(self, rows: list[dict[str, Any]]) -> None:
         print_table(rows, self.quality)
         print(f"\nWritten to {self.config.output_dir}: results.json, results.md, training_curves.png, and the models.")
-        print(f"Next, try another weight of the error:  --alpha 0.5 --output_dir {self.config.output_dir}-alpha-0.5")
+        another = f"--alpha {0.5 if self.config.alpha > 0.5 else 0.9} --output_dir {self.folder}-other-alpha"
+        print(f"Next, try another weight of the error:\n  {self.command} {another}")
 
 
 class _StepTimer(TrainerCallback):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import UserError
-from .loading import add_adapter, build_text_model, load_text_model, parse_overrides
+from .loading import add_adapter, build_text_model, load_config, load_text_model, load_tokenizer, parse_overrides
 
 
 @dataclass
@@ -58,6 +58,14 @@ class LoraArguments:
     lora_modules_to_save: list[str] | None = field(default=None, metadata={"help": "Modules to train in full."})
     use_rslora: bool = field(default=False, metadata={"help": "Rank-stabilised LoRA."})
     use_dora: bool = field(default=False, metadata={"help": "Weight-decomposed LoRA."})
+
+
+def check_model(arguments: ModelArguments) -> None:
+    """Raises where the model's config or tokenizer is not to be had, without loading weights."""
+    if arguments.model_name_or_path:
+        load_config(arguments.model_name_or_path, **parse_overrides(arguments.config_overrides))
+    if not arguments.tokenizer_vocab_size:
+        load_tokenizer(str(arguments.tokenizer_name or arguments.model_name_or_path))
 
 
 def make_model(arguments: ModelArguments, lora: LoraArguments, tokenizer: Any, config: Any) -> Any:

@@ -38,8 +38,8 @@ def close(found, expected, tolerance=1e-5):
 
 def test_loss_and_gradient_norm_for_every_layout_on_one_and_two_processes(tmp_path):
     one, two = both("layouts", tmp_path)
-    assert len(one) == 2 * 2 * 2 * 3
-    assert len(two) == 2 * 2 * 2 * 2
+    assert len(one) == 2 * 2 * 2 * 4  # 16x1, 8x2, 4x4, 1x16
+    assert len(two) == 2 * 2 * 2 * 3  # 8x1, 4x2, 1x8 on each
     for name, lines in {**one, **{f"{name} on two": lines for name, lines in two.items()}}.items():
         kind, level = name.split()[:2]
         close(lines, one[f"{kind} {level} off 16x1"])

@@ -23,7 +23,7 @@ def layouts(folder, world):
     for kind in ("t5", "gpt2"):
         for level in ("token", "sequence"):
             for fused in ("on", "off"):
-                for batch in (16, 4, 1):
+                for batch in (16, 8, 4, 1):
                     accumulation = 16 // batch // world
                     if accumulation:
                         found[f"{kind} {level} {fused} {batch}x{accumulation}"] = train(
