@@ -9,15 +9,29 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 # name -> module; imported on first use, so that `import clue_hf` costs no more than `import torch`
-_PUBLIC = {"CLUEConfig": "config", "CLUETrainer": "trainer", "UserError": "errors"}
-_MODULES = ("data", "evaluation", "functional", "kernels", "metrics", "objectives", "tasks")
+_PUBLIC = {
+    "CLUEConfig": "config",
+    "CLUETrainer": "trainer",
+    "UserError": "errors",
+    "generate_with_uncertainty": "evaluation",
+    "score_with_uncertainty": "evaluation",
+}
+_MODULES = ("data", "evaluation", "functional", "kernels", "metrics", "objectives", "scorers", "tasks")
 
 if TYPE_CHECKING:
     from .config import CLUEConfig
     from .errors import UserError
+    from .evaluation import generate_with_uncertainty, score_with_uncertainty
     from .trainer import CLUETrainer
 
-__all__ = ["CLUEConfig", "CLUETrainer", "UserError", "__version__"]
+__all__ = [
+    "CLUEConfig",
+    "CLUETrainer",
+    "UserError",
+    "__version__",
+    "generate_with_uncertainty",
+    "score_with_uncertainty",
+]
 
 
 def __getattr__(name: str) -> Any:

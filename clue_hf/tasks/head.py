@@ -11,6 +11,7 @@ import torch
 from accelerate.utils import extract_model_from_parallel
 from torch import nn
 from torch.distributed.tensor import DTensor
+from transformers.utils import ModelOutput
 
 from ..kernels.fused_linear import compute_dtype
 
@@ -81,6 +82,13 @@ def why_not_fusable(model: nn.Module, inputs: dict[str, Any]) -> str | None:
     return None
 
 
+def _first_example(value: Any) -> Any:
+    """The first row of a batch's value, also inside what an encoder returned."""
+    if isinstance(value, ModelOutput):
+        return type(value)(**{name: _first_example(part) for name, part in value.items()})
+    return value[:1] if torch.is_tensor(value) and value.dim() > 0 else value
+
+
 class _Constant(nn.Module):
     """Stands for the output layer and answers with given logits, repeated for every position."""
 
@@ -98,7 +106,7 @@ def _returns_what_the_head_gives(base: Any, head: nn.Linear, inputs: dict[str, A
     Whether the model hands the head's output on as it is, or scaled. Soft-capping and the like would show here: the
     model is run once on one example with a stand-in head whose logits are large and known.
     """
-    one = {name: value[:1] for name, value in inputs.items() if torch.is_tensor(value) and value.dim() > 0}
+    one = {name: _first_example(value) for name, value in inputs.items() if value is not None}
     known = torch.linspace(-64, 64, head.weight.shape[0], device=head.weight.device)
     modes = [(module, module.training) for module in base.modules()]
     try:

@@ -1,0 +1,22 @@
+"""What a scorer is: the numbers collected for one text in, one uncertainty out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .collection import Collected
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """
+    An uncertainty of a generated text: higher means less certain. A subclass is one formula; add it to `SCORERS` and
+    it is found by its name. `needs` says what the collection must bring beside the text itself.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def score(self, collected: Collected) -> float:
+        """The uncertainty of one text; 0 tokens give 0."""
+        raise NotImplementedError

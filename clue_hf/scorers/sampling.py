@@ -1,0 +1,57 @@
+"""Sampling that gives every row its own random stream: a sample does not depend on the batch it is drawn in."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import torch
+from transformers import (
+    LogitsProcessor,
+    LogitsProcessorList,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+
+class GumbelNoise(LogitsProcessor):
+    """
+    Turns greedy decoding into sampling: `argmax(z + g)` with standard Gumbel noise `g` is a draw from `softmax(z)`.
+
+    Args:
+        seeds (`Sequence[int]`):
+            One seed per row of the batch.
+        device (`torch.device`):
+            Where the logits are.
+    """
+
+    def __init__(self, seeds: Sequence[int], device: torch.device) -> None:
+        self.generators = [torch.Generator(device).manual_seed(seed) for seed in seeds]
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        noisy = scores.float()
+        noise = torch.empty_like(noisy)
+        for row, generator in zip(noise, self.generators, strict=True):
+            row.exponential_(generator=generator)
+        return noisy - noise.log_()
+
+
+def sampler(
+    seeds: Sequence[int], device: torch.device, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0
+) -> LogitsProcessorList:
+    """What `generate(do_sample=False, logits_processor=...)` needs to sample each row from its own stream."""
+    warpers: list[LogitsProcessor] = []
+    if temperature != 1.0:
+        warpers.append(TemperatureLogitsWarper(temperature))
+    if top_k:
+        warpers.append(TopKLogitsWarper(top_k))
+    if top_p < 1.0:
+        warpers.append(TopPLogitsWarper(top_p))
+    return LogitsProcessorList([*warpers, GumbelNoise(seeds, device)])
+
+
+def stream_seed(seed: int, row: int, sample: int) -> int:
+    """The seed of one sample of one row: streams of neighbouring numbers have nothing in common."""
+    digest = hashlib.blake2b(f"{seed} {row} {sample}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
