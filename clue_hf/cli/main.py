@@ -10,7 +10,10 @@ from ..errors import UserError
 
 
 #: command -> (module, what it does)
-COMMANDS = {"train": ("train", "train a model with CLUE or a baseline, and report on it")}
+COMMANDS = {
+    "train": ("train", "train a model with CLUE or a baseline, and report on it"),
+    "score": ("score", "how well uncertainties in a file tell good outputs from bad ones"),
+}
 
 HELP = """usage: clue-hf COMMAND [CONFIG.yaml] [--option value ...]
 

@@ -137,12 +137,12 @@ class _Formatter(argparse.HelpFormatter):
         return name if action.nargs == 0 else f"{name} {_VALUES.get(action.type, 'WORD')}"
 
     def _get_help_string(self, action: argparse.Action) -> str:
-        text = " ".join((action.help or "").split())
+        text = " ".join((action.help or "").split()).replace("%%", "%")
         first = text.split(". ")[0].rstrip(".").replace("`", "")
         words = first if len(first) <= 140 else first[:139].rsplit(" ", 1)[0] + " ..."
         default = action.default
         if default is None or default is argparse.SUPPRESS or default == "" or action.nargs == 0:
-            return words
+            return words.replace("%", "%%")
         shown = " ".join(map(str, default)) if isinstance(default, list) else getattr(default, "value", default)
         return f"{words} [{shown}]".replace("%", "%%")
 

@@ -7,8 +7,13 @@ from typing import Any
 
 
 def format_table(rows: list[dict[str, Any]], quality: str) -> str:
-    """The rows as a markdown table."""
-    cells = [list(_headings(quality)), *([_cell(row, name) for name in _headings(quality).values()] for row in rows)]
+    """The rows of a training report as a markdown table."""
+    headings = _headings(quality)
+    return markdown_table([list(headings), *([_cell(row, name) for name in headings.values()] for row in rows)])
+
+
+def markdown_table(cells: list[list[str]]) -> str:
+    """Lines of cells as a markdown table; the first line is the heading."""
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     lines = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in cells

@@ -113,8 +113,8 @@ def _load(arguments: DataArguments) -> dict[str, datasets.Dataset]:
     if not files["train"]:
         raise UserError("No data: set dataset_name or train_file.")
     if arguments.split_column:
-        return _by_column(_load_file(files["train"], "train_file"), arguments.split_column)
-    return {name: _load_file(path, f"{name}_file") for name, path in files.items() if path}
+        return _by_column(load_file(files["train"], "train_file"), arguments.split_column)
+    return {name: load_file(path, f"{name}_file") for name, path in files.items() if path}
 
 
 def _load_named(name: str, config: str | None, revision: str | None) -> dict[str, datasets.Dataset]:
@@ -144,7 +144,8 @@ def _load_embedded(name: str) -> dict[str, datasets.Dataset]:
     return load_phrases()
 
 
-def _load_file(path: str, option: str) -> datasets.Dataset:
+def load_file(path: str, option: str) -> datasets.Dataset:
+    """The rows of a json, jsonl, csv, tsv or parquet file, gzipped or not; `option` names it in error messages."""
     file = Path(path).expanduser()
     if not file.is_file():
         raise UserError(f"{option} {path!r} does not exist.")

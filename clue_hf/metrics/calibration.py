@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from .arrays import checked_arrays
+
 
 def alignment_error(error: Any, uncertainty: Any, num_bins: int = 15) -> float:
     """
@@ -15,7 +17,7 @@ def alignment_error(error: Any, uncertainty: Any, num_bins: int = 15) -> float:
     Equal uncertainties count as one value (they share their mean error), so the order of the rows does not matter.
     Returns nan without items.
     """
-    error, uncertainty = _checked(error=error, uncertainty=uncertainty)
+    error, uncertainty = checked_arrays(error=error, uncertainty=uncertainty)
     if len(error) == 0:
         return float("nan")
     values, group, counts = np.unique(uncertainty, return_inverse=True, return_counts=True)
@@ -30,24 +32,9 @@ def confidence_calibration_error(confidence: Any, correct: Any, num_bins: int = 
     Expected calibration error from the confidence in each answer and whether it was right: `sum |B|/n |accuracy -
     mean confidence|` over `num_bins` bins of equal width, each `(low, high]`. Returns nan without items.
     """
-    confidence, correct = _checked(confidence=confidence, correct=correct)
+    confidence, correct = checked_arrays(confidence=confidence, correct=correct)
     if len(confidence) == 0:
         return float("nan")
     bins = np.clip(np.ceil(confidence * num_bins).astype(int) - 1, 0, num_bins - 1)
     gaps = np.bincount(bins, weights=correct - confidence, minlength=num_bins)
     return float(np.abs(gaps).sum() / len(confidence))
-
-
-def _checked(**arrays: Any) -> list[np.ndarray]:
-    """The arrays as float64 vectors; raises with the position where one is not finite, or where lengths differ."""
-    checked = []
-    for name, values in arrays.items():
-        array = np.asarray(values, dtype=np.float64).reshape(-1)
-        wrong = np.flatnonzero(~np.isfinite(array))
-        if len(wrong):
-            raise ValueError(f"`{name}` is {array[wrong[0]]} at position {wrong[0]}; it must be finite.")
-        checked.append(array)
-    lengths = {name: len(array) for name, array in zip(arrays, checked, strict=True)}
-    if len(set(lengths.values())) > 1:
-        raise ValueError(f"The arrays differ in length: {lengths}.")
-    return checked

@@ -1,0 +1,80 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clue_hf.cli.main import main
+from clue_hf.metrics import prediction_rejection_ratio
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    generator = np.random.default_rng(0)
+    quality = generator.uniform(0, 1, 60)
+    rows = [
+        {
+            "scores": {"good": float(1 - q + 0.1 * generator.normal()), "random": float(generator.normal())},
+            "bleu": float(q),
+        }
+        for q in quality
+    ]
+    Path("rows.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n")
+    return rows
+
+
+def test_the_ratio_is_that_of_the_metric(here, capsys):
+    words = ["score", "--file", "rows.jsonl", "--uncertainty_columns", "scores.good", "scores.random"]
+    assert main([*words, "--quality_column", "bleu", "--resamples", "200", "--output", "out.json"]) == 0
+    found = json.loads(Path("out.json").read_text())["scores"]
+    quality = [row["bleu"] for row in here]
+    for name in ("good", "random"):
+        report = found[f"scores.{name}"]
+        value = report["metrics"]["prr"]["value"]
+        assert value == pytest.approx(prediction_rejection_ratio([row["scores"][name] for row in here], quality))
+        low, high = report["intervals"]["prr"]
+        assert low <= value <= high
+        assert report["n"] == 60
+    assert found["scores.good"]["metrics"]["prr"]["value"] > 0.7
+    assert "| scores.good" in capsys.readouterr().out
+
+
+def test_rows_without_a_number(here, capsys):
+    lines = [json.dumps({"uncertainty": None if i == 3 else i, "quality": -i}) for i in range(10)]
+    Path("gaps.jsonl").write_text("\n".join(lines) + "\n")
+    words = ["score", "--file", "gaps.jsonl", "--resamples", "0", "--output", "out.json"]
+    assert main(words) == 2
+    assert "row 3" in capsys.readouterr().err
+    for policy, n, ratio in (("drop", 9, 1.0), ("reject_last", 10, None)):
+        assert main([*words, "--nan_policy", policy]) == 0
+        report = json.loads(Path("out.json").read_text())["scores"]["uncertainty"]
+        assert (report["n"], report["not_finite"]) == (n, 1)
+        value = report["metrics"]["prr"]["value"]
+        assert value == pytest.approx(1.0) if ratio else value < 1
+    assert "aurc is not defined: a quality lies outside [0, 1]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "`file` is missing"),
+        (["--file", "nothing.csv"], "does not exist"),
+        (["--file", "rows.jsonl"], "quality_column 'quality' is not in the data"),
+        (["--file", "rows.jsonl", "--quality_column", "bleu"], "uncertainty_columns 'uncertainty' is not in the data"),
+        (["--file", "rows.jsonl", "--quality_column", "scores"], "must hold numbers, but row 0"),
+        (["--file", "rows.jsonl", "--nan_policy", "ignore"], "`nan_policy` must be"),
+        (["--fil", "rows.jsonl"], "Did you mean 'file'"),
+    ],
+)
+def test_mistakes_are_explained(here, words, message, capsys):
+    assert main(["score", *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_help(capsys):
+    with pytest.raises(SystemExit):
+        main(["score", "--help"])
+    assert "--uncertainty_columns" in capsys.readouterr().out

@@ -1,0 +1,113 @@
+"""
+Our scores and rejection metrics against numbers recorded from lm-polygraph 0.7.0 by `fixtures/lm_polygraph/record.py`:
+a tiny trained T5, 200 phrases, greedy. It generated one text at a time, we generate in batches.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from clue_hf import generate_with_uncertainty
+from clue_hf.metrics.rejection import prediction_rejection_ratio, rejection_area_minmax
+
+
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "lm_polygraph"
+RECORDED = json.loads((FIXTURES / "recorded.json").read_text(encoding="utf-8"))
+ALIKE, UNLIKE = ["msp", "perplexity", "mean_token_entropy"], ["pmi", "cpmi"]
+TOLERANCE = 1e-4
+# lm-polygraph's CPMI defaults: the values of the method's authors the wrong way round
+THEIR_TAU, THEIR_LAMBDA = 0.0656, 3.599
+
+
+@pytest.fixture(scope="module")
+def trained():
+    model = AutoModelForSeq2SeqLM.from_pretrained(FIXTURES / "model", dtype=torch.float32).eval()
+    return model, AutoTokenizer.from_pretrained(FIXTURES / "model")
+
+
+@pytest.fixture(scope="module")
+def ours(trained):
+    limit = RECORDED["settings"]["max_new_tokens"]
+    return generate_with_uncertainty(*trained, RECORDED["sources"], [*ALIKE, *UNLIKE], max_new_tokens=limit)
+
+
+@torch.no_grad()
+def log_probabilities(model, encoder_ids, decoder_ids):
+    """ln p of every vocabulary entry after each decoder token, one text alone: (tokens, vocabulary)."""
+    logits = model(input_ids=torch.tensor([encoder_ids]), decoder_input_ids=torch.tensor([decoder_ids])).logits[0]
+    return logits.double().log_softmax(-1)
+
+
+def teacher_forced(trained):
+    """Per recorded text its tokens and the distributions they were chosen from."""
+    model, tokenizer = trained
+    start = model.config.decoder_start_token_id
+    for source, tokens in zip(RECORDED["sources"], RECORDED["tokens"], strict=True):
+        yield tokens, log_probabilities(model, tokenizer(source)["input_ids"], [start, *tokens[:-1]])
+
+
+def test_same_texts(trained, ours):
+    # lm-polygraph sets min_new_tokens=2; the shortest text has 5 tokens, so no row differs because of it
+    _, tokenizer = trained
+    assert len(ours) == 200
+    assert min(map(len, RECORDED["tokens"])) > 2
+    assert [output.text for output in ours] == RECORDED["texts"]
+    assert [output.tokens for output in ours] == [tokenizer.convert_ids_to_tokens(row) for row in RECORDED["tokens"]]
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_same_scores(ours, name):
+    # 3 of the texts were cut at 32 tokens and have no end token; they agree as well
+    scores = [output.scores[name] for output in ours]
+    np.testing.assert_allclose(scores, RECORDED["scores"][name], rtol=0, atol=TOLERANCE)
+
+
+def test_the_end_is_improbable_early(trained):
+    # For its min_new_tokens=2 lm-polygraph lowers the end token's logit to the smallest one at the first two steps and
+    # takes the probabilities after that; ours are the model's own. They agree where the end has no probability there,
+    # as in a model that has learned to write sentences; elsewhere about -ln(1 - p(end)) per step lies between them.
+    end = trained[1].eos_token_id
+    assert max(float(full[:2, end].exp().max()) for _, full in teacher_forced(trained)) < 1e-5
+
+
+def test_mutual_information_is_another(trained, ours):
+    # Ours: m_t = ln p(y_t | y_<t), the source empty, the decoder fed the text shifted right. Theirs, reproduced here:
+    # the encoder reads the generated text itself, the decoder is fed it unshifted and without a start token, and m_t
+    # is read late, after y_t and y_{t+1} (decoding and encoding again doubles the end token): the probability that an
+    # old token comes again. The first token has no m_t. Besides, their CPMI has lambda and tau swapped.
+    model, tokenizer = trained
+    end = tokenizer.eos_token_id
+    theirs = {"pmi": [], "cpmi": []}
+    for tokens, full in teacher_forced(trained):
+        read = tokenizer(tokenizer.decode(tokens))["input_ids"]
+        assert read == [*tokens, end]
+        chosen, entropy = full[range(len(tokens)), tokens], -(full.exp() * full).sum(-1)
+        late = log_probabilities(model, read, read)[1:][range(len(tokens)), tokens]
+        late[0] = 0
+        theirs["pmi"].append(-float((chosen - late).mean()))
+        theirs["cpmi"].append(-float((chosen - THEIR_LAMBDA * (entropy >= THEIR_TAU) * late).mean()))
+    for name in UNLIKE:
+        np.testing.assert_allclose(theirs[name], RECORDED["scores"][name], rtol=0, atol=TOLERANCE)
+        difference = np.abs(np.subtract([output.scores[name] for output in ours], RECORDED["scores"][name]))
+        assert np.median(difference) > 1
+
+
+@pytest.mark.parametrize("max_rejection", [1.0, 0.5])
+@pytest.mark.parametrize("name", [*ALIKE, *UNLIKE])
+def test_same_rejection_metrics(name, max_rejection):
+    key = "prr" if max_rejection == 1 else f"prr_{max_rejection}"
+    score, quality = RECORDED["scores"][name], np.array(RECORDED["quality"])
+    area = rejection_area_minmax(score, quality, max_rejection)
+    oracle = rejection_area_minmax(-quality, quality, max_rejection)
+    recorded = RECORDED["rejection"]
+    assert area == pytest.approx(recorded[name][key], rel=0, abs=1e-6)
+    assert oracle == pytest.approx(recorded["oracle"][key], rel=0, abs=1e-6)
+    # the random order is exact in ours, the mean of 1000 shuffles in theirs: all of the difference comes from there
+    ratio, normalized = prediction_rejection_ratio(score, quality, max_rejection), recorded[name][f"{key}_normalized"]
+    assert ratio == pytest.approx(normalized, rel=0, abs=2e-3)
+    shuffled = recorded["random"][key]
+    assert (area - shuffled) / (oracle - shuffled) == pytest.approx(normalized, rel=0, abs=2e-6)
