@@ -124,10 +124,11 @@ class CLUEConfig(Seq2SeqTrainingArguments):
             # its value is that of `both`, which flat models win, though its gradient is not: the error decides instead
             self.metric_for_best_model, self.greater_is_better = "error", False
         super().__post_init__()
-        self._check_objective()
+        self.check_objective()
         self._check_unsupported()
 
-    def _check_objective(self) -> None:
+    def check_objective(self) -> None:
+        """Raises a `ValueError` that names the setting where one is wrong; settles what follows from the objective."""
         check_choice("task", self.task, TASKS)
         check_choice("objective", self.objective, tuple(OBJECTIVES))
         check_choice("level", self.level, ("token", "sequence"))

@@ -68,7 +68,9 @@ class Experiment:
 
     def _config_for(self, objective: str, alone: bool) -> CLUEConfig:
         config = copy.copy(self.config)
-        config.objective = objective
+        if objective != config.objective:
+            config.objective, config.label_smoothing_factor = objective, 0.0
+            config.check_objective()
         if not alone:
             config.output_dir = str(self.folder / objective)
         return config

@@ -59,8 +59,7 @@ def prepare_text_dataset(
     if isinstance(dataset, datasets.Dataset) and len(dataset) == 0:
         raise UserError(f"The {name} data has no rows.")
     encode = _choose_encoder(columns, tokenizer, kind, config)
-    removed = [column for column in columns if column != "length"]
-    settings: dict[str, Any] = {"batched": True, "with_indices": True, "remove_columns": removed}
+    settings: dict[str, Any] = {"batched": True, "with_indices": True, "remove_columns": columns}
     if isinstance(dataset, datasets.IterableDataset):
         return dataset.map(encode, **settings).remove_columns([CUT_SOURCE, CUT_TARGET])
     settings["num_proc"] = config.preprocessing_num_workers

@@ -90,11 +90,9 @@ class TextTask(Task):
         self._fusable: dict[type, bool] = {}
 
     def prepare(self, dataset: Any, config: CLUEConfig, name: str) -> Any:
-        return (
-            dataset
-            if self.tokenizer is None
-            else prepare_text_dataset(dataset, self.tokenizer, self.kind, config, name)
-        )
+        if self.tokenizer is None:
+            return dataset
+        return prepare_text_dataset(dataset, self.tokenizer, self.kind, config, name)
 
     def collator(self, config: CLUEConfig) -> Any:
         if self.tokenizer is None:
@@ -111,11 +109,9 @@ class TextTask(Task):
             )
         inputs, labels = self._split_labels(base, inputs)
         if not (return_outputs or objective.needs_logits) and self._may_fuse(model, inputs):
-            with head_replaced(base, nn.Identity()):
-                hidden = model(**inputs)["logits"]
             head = read_head(base)
             self.num_classes = head.weight.shape[0]
-            return FusedPrediction(self._aligned(hidden, labels), head, labels)
+            return FusedPrediction(self._hidden(model, base, inputs, labels), head, labels)
 
         outputs = model(**inputs)["logits"]
         self.num_classes = outputs.shape[-1]
@@ -132,10 +128,8 @@ class TextTask(Task):
         inputs, labels = self._split_labels(base, inputs)
         kept = labels != -100
         if self._may_fuse(model, inputs):
-            with head_replaced(base, nn.Identity()):
-                hidden = self._aligned(model(**inputs)["logits"], labels)[kept]
-            head = read_head(base)
-            found = linear_statistics(hidden, head.weight, labels[kept], bias=head.bias)
+            head, hidden = read_head(base), self._hidden(model, base, inputs, labels)
+            found = linear_statistics(hidden[kept], head.weight, labels[kept], bias=head.bias)
         else:
             logits = self._aligned(model(**inputs)["logits"], labels)[kept]
             found = logit_statistics(logits.float(), labels[kept])
@@ -180,6 +174,11 @@ class TextTask(Task):
         if self.kind == "seq2seq" and not given:
             rest["decoder_input_ids"] = base.prepare_decoder_input_ids_from_labels(labels=inputs["labels"])
         return rest, self._targets(inputs)
+
+    def _hidden(self, model: nn.Module, base: Any, inputs: dict[str, Any], labels: torch.Tensor) -> torch.Tensor:
+        """What the output layer would be applied to, for each label."""
+        with head_replaced(base, nn.Identity()):
+            return self._aligned(model(**inputs)["logits"], labels)
 
     @staticmethod
     def _aligned(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -60,6 +60,14 @@ def test_two_objectives_one_table(here, capsys):
     assert Path("out/clue/tokenizer.json").exists()
 
 
+def test_label_smoothing_beside_the_plain_objective(here):
+    assert main(words(objective="label_smoothing", baseline="ce", quality="none", max_steps="1")) == 0
+    rows = json.loads(Path("out/results.json").read_text())["rows"]
+    assert [row["objective"] for row in rows] == ["ce", "label_smoothing"]
+    assert rows[0]["alpha"] == 1.0
+    assert rows[1]["alpha"] is None
+
+
 def test_from_scratch_with_its_own_tokenizer_and_a_yaml_file(here):
     Path("run.yaml").write_text(
         f"model_type: t5\ntokenizer_vocab_size: 80\nconfig_overrides: {json.dumps(TINY)}\ntrain_file: pairs.jsonl\n"
