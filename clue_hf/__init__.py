@@ -12,6 +12,8 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "CLUEConfig": "config",
     "CLUETrainer": "trainer",
+    "EvaluationReport": "evaluation",
+    "UncertaintyEvaluator": "evaluation",
     "UserError": "errors",
     "generate_with_uncertainty": "evaluation",
     "score_with_uncertainty": "evaluation",
@@ -21,12 +23,19 @@ _MODULES = ("data", "evaluation", "functional", "kernels", "metrics", "objective
 if TYPE_CHECKING:
     from .config import CLUEConfig
     from .errors import UserError
-    from .evaluation import generate_with_uncertainty, score_with_uncertainty
+    from .evaluation import (
+        EvaluationReport,
+        UncertaintyEvaluator,
+        generate_with_uncertainty,
+        score_with_uncertainty,
+    )
     from .trainer import CLUETrainer
 
 __all__ = [
     "CLUEConfig",
     "CLUETrainer",
+    "EvaluationReport",
+    "UncertaintyEvaluator",
     "UserError",
     "__version__",
     "generate_with_uncertainty",

@@ -12,6 +12,7 @@ from ..errors import UserError
 #: command -> (module, what it does)
 COMMANDS = {
     "train": ("train", "train a model with CLUE or a baseline, and report on it"),
+    "evaluate": ("evaluate", "how far the outputs of a model can be trusted: scorers, rejection metrics, report"),
     "score": ("score", "how well uncertainties in a file tell good outputs from bad ones"),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 from collections.abc import Sequence
@@ -29,6 +30,8 @@ class ConfigParser(HfArgumentParser):
         alternatives (`Sequence[tuple[set[str], set[str]]]`):
             Pairs of sets of which only one is used: an option of one on the command line removes the other's from the
             file.
+        shared (`Sequence[type]`):
+            Dataclasses of other commands: a file may hold their options too, they are passed over.
     """
 
     def __init__(
@@ -37,10 +40,12 @@ class ConfigParser(HfArgumentParser):
         groups: dict[str, list[str]],
         alternatives: Sequence[tuple[set[str], set[str]]],
         closing_words: str,
+        shared: Sequence[Any] = (),
         **settings: Any,
     ) -> None:
         super().__init__(dataclass_types, formatter_class=_Formatter, add_help=False, allow_abbrev=False, **settings)
         self.groups, self.alternatives, self.closing_words = groups, alternatives, closing_words
+        self.passed_over = {field.name for dataclass in shared for field in dataclasses.fields(dataclass)}
         self.add_argument("config", nargs="?", help="YAML file with any of the options below.")
         self.add_argument("-h", "--help", action="store_true", help="Show the options people use.")
         self.add_argument("--help_all", action="store_true", help="Show every option, transformers' own included.")
@@ -86,6 +91,8 @@ class ConfigParser(HfArgumentParser):
         words = []
         for name, value in read_yaml(path).items():
             if f"--{name}" not in self._option_string_actions:
+                if name in self.passed_over:
+                    continue
                 raise UserError(f"{path}: there is no option {name!r}.{self._nearest(name)}")
             given = _words_of_value(value)
             if given is not None and name not in overruled:

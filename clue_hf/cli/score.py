@@ -15,8 +15,8 @@ from ..data.columns import check_column, column_values
 from ..data.loading import load_file
 from ..errors import UserError
 from ..metrics import bootstrap_interval, prediction_rejection_ratio, rejection_area, rejection_report
+from ..tables import markdown_table
 from .parser import ConfigParser
-from .table import markdown_table
 
 
 @dataclass

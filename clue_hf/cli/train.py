@@ -90,9 +90,11 @@ ALTERNATIVES = (
 )
 
 
+TYPES = (RunArguments, ModelArguments, LoraArguments, DataArguments, CLUEConfig)
+
+
 def make_parser() -> ConfigParser:
-    types = (RunArguments, ModelArguments, LoraArguments, DataArguments, CLUEConfig)
-    return ConfigParser(types, GROUPS, ALTERNATIVES, EXAMPLES, prog="clue-hf train", description=DESCRIPTION)
+    return ConfigParser(TYPES, GROUPS, ALTERNATIVES, EXAMPLES, prog="clue-hf train", description=DESCRIPTION)
 
 
 def command(words: Sequence[str]) -> int:

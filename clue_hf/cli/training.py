@@ -25,9 +25,9 @@ from ..evaluation import token_statistics
 from ..metrics.quality import corpus_quality
 from ..models.arguments import LoraArguments, ModelArguments, make_model
 from ..models.loading import load_tokenizer
+from ..tables import format_table, print_table
 from ..tasks import text_kind
 from ..trainer import CLUETrainer
-from .table import format_table, print_table
 
 
 logger = logging.get_logger(__name__)

@@ -93,7 +93,7 @@ def _run(
         check_choice("scorers", name, tuple(SCORERS))
     chosen: dict[str, Scorer] = {name: SCORERS[name]() for name in names}
     needs = frozenset().union(*(scorer.needs for scorer in chosen.values()))
-    collected = Collector(model, tokenizer, needs, _settings(settings)).collect(sources, targets)
+    collected = Collector(model, tokenizer, needs, collection_settings(settings)).collect(sources, targets)
     texts = []
     for entry in collected:
         scores = {name: scorer.score(entry) for name, scorer in chosen.items()}
@@ -110,7 +110,8 @@ def _run(
     return texts
 
 
-def _settings(given: dict[str, Any]) -> CollectionSettings:
+def collection_settings(given: dict[str, Any]) -> CollectionSettings:
+    """Keyword arguments as settings: what is not a field of [`CollectionSettings`] goes to `generate`."""
     known = {field.name for field in dataclasses.fields(CollectionSettings)}
     own = {name: value for name, value in given.items() if name in known}
     rest = {name: value for name, value in given.items() if name not in known}

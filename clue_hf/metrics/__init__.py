@@ -2,7 +2,7 @@
 
 from .bootstrap import Difference, Interval, bootstrap_interval, paired_bootstrap
 from .calibration import alignment_error, confidence_calibration_error
-from .quality import QUALITIES, corpus_quality
+from .quality import QUALITIES, corpus_quality, quality_signature, sentence_quality
 from .rejection import (
     augrc,
     aurc,
@@ -32,10 +32,12 @@ __all__ = [
     "e_aurc",
     "paired_bootstrap",
     "prediction_rejection_ratio",
+    "quality_signature",
     "rejection_area",
     "rejection_area_minmax",
     "rejection_curve",
     "rejection_report",
     "risk_at_coverage",
+    "sentence_quality",
     "split_of_area_gain",
 ]

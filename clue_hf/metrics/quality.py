@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
+from typing import Any
+
+import numpy as np
 
 from ..functional import check_choice
 
@@ -14,20 +16,63 @@ QUALITIES = ("bleu", "chrf", "rouge1", "rouge2", "rougeL")
 def corpus_quality(name: str, predictions: Sequence[str], references: Sequence[str]) -> float:
     """
     The quality of all predictions together, from 0 to 100: corpus BLEU and chrF (sacrebleu), or the mean ROUGE F1
-    (rouge-score, with stemming).
+    (rouge-score, with stemming). Returns nan without predictions.
     """
-    check_choice("quality", name, QUALITIES)
-    if len(predictions) != len(references):
-        raise ValueError(f"There are {len(predictions)} predictions but {len(references)} references.")
+    _check(name, predictions, references)
     if not predictions:
         return float("nan")
     if name in ("bleu", "chrf"):
-        import sacrebleu
+        return _sacrebleu(name).corpus_score(list(predictions), [list(references)]).score
+    return 100 * float(sentence_quality(name, predictions, references).mean())
 
-        score = sacrebleu.corpus_bleu if name == "bleu" else sacrebleu.corpus_chrf
-        return score(list(predictions), [list(references)]).score
+
+def sentence_quality(name: str, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+    """
+    The quality of each prediction, from 0 to 1: sentence BLEU with effective order, sentence chrF, or ROUGE F1 with
+    stemming. An empty prediction or reference has quality 0.
+    """
+    _check(name, predictions, references)
+    score = _rouge(name) if name.startswith("rouge") else _sentence_score(name)
+    pairs = zip(predictions, references, strict=True)
+    values = np.array([score(text, reference) if text and reference else 0.0 for text, reference in pairs])
+    return values.clip(0, 1)  # sacrebleu's 100 is 100.00000000000004
+
+
+def quality_signature(name: str) -> str:
+    """What exactly is computed, in the library's own words, to go with every number."""
+    check_choice("quality", name, QUALITIES)
+    if name.startswith("rouge"):
+        from importlib.metadata import version
+
+        return f"rouge-score {version('rouge-score')} {name} F1, stemmer on"
+    metric = _sacrebleu(name, sentence=True)
+    metric.sentence_score("a", ["a"])  # the signature knows the number of references only after a score
+    return str(metric.get_signature())
+
+
+def _check(name: str, predictions: Sequence[str], references: Sequence[str]) -> None:
+    check_choice("quality", name, QUALITIES)
+    if isinstance(predictions, str) or isinstance(references, str) or any(not isinstance(r, str) for r in references):
+        raise TypeError("Predictions and references must be lists of texts, one reference for each prediction.")
+    if len(predictions) != len(references):
+        raise ValueError(f"There are {len(predictions)} predictions but {len(references)} references.")
+
+
+def _sacrebleu(name: str, sentence: bool = False) -> Any:
+    from sacrebleu.metrics import BLEU, CHRF
+
+    if name == "chrf":
+        return CHRF()
+    return BLEU(effective_order=sentence, force=True)  # force: no advice to detokenise, whatever the language
+
+
+def _sentence_score(name: str) -> Any:
+    metric = _sacrebleu(name, sentence=True)
+    return lambda text, reference: metric.sentence_score(text, [reference]).score / 100
+
+
+def _rouge(name: str) -> Any:
     from rouge_score.rouge_scorer import RougeScorer
 
     scorer = RougeScorer([name], use_stemmer=True)
-    pairs = zip(references, predictions, strict=True)
-    return 100 * fmean(scorer.score(reference, prediction)[name].fmeasure for reference, prediction in pairs)
+    return lambda text, reference: scorer.score(reference, text)[name].fmeasure

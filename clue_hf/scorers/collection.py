@@ -25,12 +25,17 @@ from .sampling import sampler, stream_seed
 
 @dataclass
 class ScoredText:
-    """A text with the log-probability and entropy (nats) of each of its tokens, the end token included if it came."""
+    """
+    A text with, for each of its tokens (the end token included if it came), its log-probability and the entropy (nats)
+    of its distribution, the probability of that distribution's best token, and whether this was the token.
+    """
 
     text: str
     tokens: list[int]
     log_probability: np.ndarray
     entropy: np.ndarray
+    confidence: np.ndarray
+    correct: np.ndarray
     ended: bool
 
     @property
@@ -102,13 +107,18 @@ class Collector:
         self.task = TextTask(model, tokenizer=self.tokenizer)
         self.is_seq2seq = self.task.kind == "seq2seq"
 
-    def collect(self, sources: Sequence[str], targets: Sequence[str] | None = None) -> list[Collected]:
-        """One entry per source, in their order. With `targets` those are scored and nothing is generated."""
+    def collect(
+        self, sources: Sequence[str], targets: Sequence[str] | None = None, first_row: int = 0
+    ) -> list[Collected]:
+        """
+        One entry per source, in their order. With `targets` those are scored and nothing is generated. `first_row` is
+        the number of the first source where these are part of more: samples depend on it.
+        """
         found: list[Collected | None] = [None] * len(sources)
         was_training = self.model.training
         self.model.eval()
         try:
-            for rows, part in self._batches(sources, targets):
+            for rows, part in self._batches(sources, targets, first_row):
                 for row, collected in zip(rows, part, strict=True):
                     found[row] = collected
         finally:
@@ -117,7 +127,7 @@ class Collector:
 
     @torch.no_grad()
     def _batches(
-        self, sources: Sequence[str], targets: Sequence[str] | None
+        self, sources: Sequence[str], targets: Sequence[str] | None, first_row: int
     ) -> Iterator[tuple[list[int], list[Collected]]]:
         prompts = self._encode_sources([self.settings.source_prefix + source for source in sources])
         order = sorted(range(len(sources)), key=lambda row: len(prompts[row]))  # similar lengths pad little
@@ -125,9 +135,12 @@ class Collector:
         for start in tqdm(starts, desc="Generating", disable=len(starts) < 3):
             rows = order[start : start + self.settings.batch_size]
             given = None if targets is None else [targets[row] for row in rows]
-            yield rows, self._collect_batch([prompts[row] for row in rows], given, rows)
+            numbers = [first_row + row for row in rows]
+            yield rows, self._collect_batch([prompts[row] for row in rows], given, numbers)
 
-    def _collect_batch(self, prompts: list[list[int]], targets: list[str] | None, rows: list[int]) -> list[Collected]:
+    def _collect_batch(
+        self, prompts: list[list[int]], targets: list[str] | None, numbers: list[int]
+    ) -> list[Collected]:
         context = self._read(prompts)
         if targets is None:
             outputs = self._generate(context, {"do_sample": False, "num_beams": 1, **self.settings.generation})
@@ -140,7 +153,7 @@ class Collector:
                 entry.unconditional = scored.log_probability
         if "samples" in self.needs:
             count = self.settings.num_samples
-            seeds = [stream_seed(self.settings.seed, row, sample) for row in rows for sample in range(count)]
+            seeds = [stream_seed(self.settings.seed, row, sample) for row in numbers for sample in range(count)]
             draw = sampler(seeds, self.model.device, **self.settings.sampling)
             repeated = self._repeated(context, count)
             drawn = self._generate(repeated, {"do_sample": False, "num_beams": 1, "logits_processor": draw})
@@ -215,7 +228,8 @@ class Collector:
         kept = described[~np.isnan(described[:, 0])]
         text = str(self.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
         ended = bool(tokens) and tokens[-1] in self._end_tokens()
-        return ScoredText(text, tokens, -kept[:, 0], kept[:, 1], ended)
+        error, entropy, confidence, correct = kept.T
+        return ScoredText(text, tokens, -error, entropy, confidence, correct, ended)
 
     def _until_end(self, tokens: list[int]) -> list[int]:
         """The tokens up to and with the first end token: what follows is padding."""

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from clue_hf.metrics import QUALITIES, corpus_quality
+from clue_hf.metrics import QUALITIES, corpus_quality, quality_signature, sentence_quality
 
 
 REFERENCES = ["the cat sat on the mat .", "a dog barks loudly at night ."]
@@ -12,6 +12,25 @@ REFERENCES = ["the cat sat on the mat .", "a dog barks loudly at night ."]
 def test_the_same_text_is_perfect_and_another_is_not(name):
     assert corpus_quality(name, REFERENCES, REFERENCES) == pytest.approx(100)
     assert corpus_quality(name, ["zzz", "qqq"], REFERENCES) < 5
+
+
+@pytest.mark.parametrize("name", QUALITIES)
+def test_each_text_is_judged_from_0_to_1(name):
+    values = sentence_quality(name, [REFERENCES[0], "", "zzz", "a cat"], [REFERENCES[0], "a b", "", "a dog sat"])
+    assert values[0] == 1
+    assert values[1] == values[2] == 0
+    assert 0 <= values[3] < 1
+    assert sentence_quality(name, REFERENCES * 20, REFERENCES * 20).max() == 1
+    assert name[:4] in quality_signature(name) or "nrefs:1" in quality_signature(name)
+
+
+def test_sentence_bleu_has_effective_order():
+    import sacrebleu
+
+    expected = sacrebleu.sentence_bleu("the cat", ["the cat ."], use_effective_order=True).score / 100
+    assert sentence_quality("bleu", ["the cat"], ["the cat ."])[0] == pytest.approx(expected)
+    with pytest.raises(TypeError, match="one reference for each"):
+        sentence_quality("bleu", ["a"], [["a"]])
 
 
 def test_bleu_is_corpus_bleu_not_a_mean():
