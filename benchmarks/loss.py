@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from measure import in_fresh_process, interleaved, peak_above, ratio, write_table
+from measure import comparison_rows, in_fresh_process, interleaved, peak_above, write_table
 
 from clue_hf.functional import clue_loss, error_and_entropy
 from clue_hf.kernels import fused_linear_objective
@@ -71,16 +70,7 @@ def main() -> None:
     seconds = interleaved(
         {name: lambda loss=loss: step(loss, inputs) for name, loss in LOSSES.items()}, arguments.rounds
     )
-    rows = [
-        [
-            name,
-            f"{statistics.median(seconds[name]):.3f} s",
-            f"{ratio(seconds, name, BASELINE):.2f}x",
-            f"{memory[name] / 1e6:.0f} MB",
-            f"{memory[name] / memory[BASELINE]:.2f}x",
-        ]
-        for name in LOSSES
-    ]
+    rows = comparison_rows(seconds, memory, BASELINE)
     write_table(
         "loss",
         "Head and loss, forward and backward",

@@ -35,6 +35,20 @@ def ratio(seconds: dict[str, list[float]], name: str, baseline: str) -> float:
     return statistics.median(a / b for a, b in zip(seconds[name], seconds[baseline], strict=True))
 
 
+def comparison_rows(seconds: dict[str, list[float]], memory: dict[str, int], baseline: str) -> list[list[str]]:
+    """A row per candidate: median time and peak memory, each also as a ratio to the baseline's."""
+    return [
+        [
+            name,
+            f"{statistics.median(times):.3f} s",
+            f"{ratio(seconds, name, baseline):.2f}x",
+            f"{memory[name] / 1e6:.0f} MB",
+            f"{memory[name] / memory[baseline]:.2f}x",
+        ]
+        for name, times in seconds.items()
+    ]
+
+
 def peak_above(run: Callable[[], object]) -> int:
     """Bytes of resident memory that `run` needs at its peak above what the process holds before (Linux)."""
     Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import tempfile
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from measure import in_fresh_process, interleaved, peak_above, ratio, write_table
+from measure import comparison_rows, in_fresh_process, interleaved, peak_above, write_table
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, T5Config, T5ForConditionalGeneration
 
 from clue_hf import CLUEConfig, CLUETrainer
@@ -75,16 +74,7 @@ def main() -> None:
             return
         memory = {name: in_fresh_process(__file__, "--memory_of", name)["bytes"] for name in CANDIDATES}
         seconds = interleaved({name: make_step(name, make_model(), folder) for name in CANDIDATES}, arguments.rounds)
-    rows = [
-        [
-            name,
-            f"{statistics.median(seconds[name]):.2f} s",
-            f"{ratio(seconds, name, BASELINE):.2f}x",
-            f"{memory[name] / 1e6:.0f} MB",
-            f"{memory[name] / memory[BASELINE]:.2f}x",
-        ]
-        for name in CANDIDATES
-    ]
+    rows = comparison_rows(seconds, memory, BASELINE)
     write_table(
         "train_step",
         "A training step of T5-small",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from ..config import CLUEConfig
 
 
-class Objective:
+class Objective(ABC):
     """
     A training objective: one loss per item, and where it wants one, one loss per sequence.
 
@@ -36,6 +37,7 @@ class Objective:
         """The objective at a global step after the plain phase: a pure function, so that resuming is exact."""
         return self
 
+    @abstractmethod
     def item_loss(
         self,
         error: torch.Tensor,
@@ -44,7 +46,6 @@ class Objective:
         labels: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Loss of each item. `logits` (items, classes) and `labels` are only given when `needs_logits` is set."""
-        raise NotImplementedError
 
     def sequence_loss(self, mean_error: torch.Tensor, mean_uncertainty: torch.Tensor) -> torch.Tensor | None:
         """Loss of each non-empty sequence from its means, or `None` if the objective has no such term."""

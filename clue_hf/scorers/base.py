@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,7 +10,7 @@ from .collection import Collected
 
 
 @dataclass(frozen=True)
-class Scorer:
+class Scorer(ABC):
     """
     An uncertainty of a generated text: higher means less certain. A subclass is one formula; add it to `SCORERS` and
     it is found by its name. `needs` says what the collection must bring beside the text itself.
@@ -17,6 +18,6 @@ class Scorer:
 
     needs: ClassVar[frozenset[str]] = frozenset()
 
+    @abstractmethod
     def score(self, collected: Collected) -> float:
         """The uncertainty of one text; 0 tokens give 0."""
-        raise NotImplementedError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +93,7 @@ def summarize(sums: torch.Tensor, num_classes: int | None = None) -> dict[str, f
     return summary
 
 
-class Task:
+class Task(ABC):
     """Turns (model, batch) into a [`Prediction`]; knows what an item is, and nothing of how it is trained on."""
 
     #: Classes of the predicted distribution, once known: the largest possible entropy is its logarithm.
@@ -106,20 +107,20 @@ class Task:
         """Makes batches of prepared examples; `None` leaves it to transformers."""
         return None
 
+    @abstractmethod
     def predict(
         self, model: torch.nn.Module, inputs: dict[str, Any], objective: Objective, return_outputs: bool = False
     ) -> Any:
         """Runs the model on a batch. What it returns has the `reduce` of a [`Prediction`]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def describe(self, model: torch.nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
         """Error, uncertainty, confidence and correctness of each item: (examples, items, 4), NaN where none counts."""
-        raise NotImplementedError
 
+    @abstractmethod
     def count(self, batches: list[dict[str, Any]]) -> torch.Tensor:
         """The two denominators: items and non-empty sequences in some batches."""
-        raise NotImplementedError
 
+    @abstractmethod
     def generation_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """What `generate` needs of a batch: everything but the targets."""
-        raise NotImplementedError
