@@ -42,3 +42,13 @@ def test_python_examples_compile():
     for page in PAGES:
         for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)):
             compile(block, f"{page.name} block {number}", "exec")
+
+
+def test_every_table_of_figures_stands_in_a_result_file():
+    files = [*(ROOT / "benchmarks/results").glob("*.md"), *(ROOT / "docs/results").glob("*.md")]
+    recorded = "\n".join(file.read_text() for file in files)
+    for page in (ROOT / "README.md", ROOT / "docs/results.md"):
+        rows = [line.strip() for line in page.read_text().splitlines() if re.match(r"\s*\|.*\d\.\d", line)]
+        assert rows
+        for row in rows:
+            assert row.rstrip("| ") in recorded, row
