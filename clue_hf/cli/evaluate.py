@@ -17,7 +17,7 @@ from ..models.loading import load_text_model, load_tokenizer
 from ..scorers import SCORERS
 from ..tables import markdown_table
 from .parser import ConfigParser
-from .train import TYPES
+from .train import DATA_ALTERNATIVES, TYPES
 
 
 @dataclass
@@ -77,18 +77,11 @@ EXAMPLES = """Examples:
   clue-hf evaluate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --compare out/quickstart/ce
   clue-hf evaluate google-t5/t5-small --dataset_name ./my-data --scorers msp,perplexity --quality rouge2"""
 
-ALTERNATIVES = (
-    (
-        {"dataset_name", "dataset_config", "dataset_revision"},
-        {"train_file", "validation_file", "test_file", "split_column"},
-    ),
-)
-
 
 def command(words: Sequence[str]) -> int:
     """Runs `clue-hf evaluate`; returns its exit code."""
     parser = ConfigParser(
-        (EvaluateArguments, DataArguments), GROUPS, ALTERNATIVES, EXAMPLES, TYPES,
+        (EvaluateArguments, DataArguments), GROUPS, (DATA_ALTERNATIVES,), EXAMPLES, TYPES,
         prog="clue-hf evaluate MODEL", description=DESCRIPTION,
     )  # fmt: skip
     model, rest = (words[0], words[1:]) if words and not words[0].startswith("-") else (None, words)

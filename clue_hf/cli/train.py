@@ -80,15 +80,15 @@ EXAMPLES = """Examples:
   clue-hf train configs/t5_small_opus_books.yaml --train_file pairs.jsonl.gz --source_column en --target_column fr"""
 
 # where the data and the model come from: what the command line says replaces the other way in the file
+DATA_ALTERNATIVES = (
+    {"dataset_name", "dataset_config", "dataset_revision"},
+    {"train_file", "validation_file", "test_file", "split_column"},
+)
 ALTERNATIVES = (
-    (
-        {"dataset_name", "dataset_config", "dataset_revision"},
-        {"train_file", "validation_file", "test_file", "split_column"},
-    ),
+    DATA_ALTERNATIVES,
     ({"model_name_or_path"}, {"model_type", "tokenizer_vocab_size"}),
     ({"tokenizer_name"}, {"tokenizer_vocab_size"}),
 )
-
 
 TYPES = (RunArguments, ModelArguments, LoraArguments, DataArguments, CLUEConfig)
 
