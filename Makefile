@@ -17,8 +17,10 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-quickstart: $(READY)  ## train a tiny T5 with and without CLUE, offline, and compare them
+quickstart: $(READY)  ## train a tiny T5 with and without CLUE, offline, and compare how far their outputs can be trusted
 	$(BIN)/python train.py configs/quickstart/t5_phrases.yaml
+	$(BIN)/python eval_uncertainty.py out/quickstart/clue --config configs/quickstart/t5_phrases.yaml \
+		--compare out/quickstart/ce --report_dir out/quickstart/uncertainty
 
 test: $(READY)  ## run all tests
 	$(BIN)/python -m pytest
@@ -31,6 +33,7 @@ lint: $(READY)  ## check style and types
 bench: $(READY)  ## run the speed and memory benchmarks
 	$(BIN)/python benchmarks/loss.py
 	$(BIN)/python benchmarks/train_step.py
+	$(BIN)/python benchmarks/metrics.py
 
 clean:  ## remove everything that was built or written by runs
 	rm -rf .venv build dist out runs *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -72,6 +72,16 @@ def in_fresh_process(script: str, *words: str) -> dict:
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
+def serve(answer: Callable[[dict], dict]) -> None:
+    """
+    Answers each line of the input, a JSON object, with the JSON object that `answer` makes of it: a process that is
+    asked again and again loads its model once. Whatever else is printed goes to the error stream.
+    """
+    output, sys.stdout = sys.stdout, sys.stderr
+    for line in sys.stdin:
+        print(json.dumps(answer(json.loads(line))), file=output, flush=True)
+
+
 def write_table(name: str, title: str, header: list[str], rows: list[list[str]], notes: str) -> None:
     """Prints a markdown table and keeps it in `results/NAME.md` with the command and the machine."""
     lines = ["| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows)]

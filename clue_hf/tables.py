@@ -21,6 +21,15 @@ def markdown_table(cells: list[list[str]]) -> str:
     return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
 
 
+def metric_cell(entry: dict[str, Any], digits: int = 3, sign: str = "") -> str:
+    """A metric of a report, `{"value", "low", "high"}`, with its interval where it has one."""
+    if entry["value"] is None:
+        return "-"
+    numbers = [entry[name] for name in ("value", "low", "high") if entry.get(name) is not None]
+    value, *ends = (f"{number:{sign}.{digits}f}" for number in numbers)
+    return f"{value} [{', '.join(ends)}]" if ends else value
+
+
 def print_table(rows: list[dict[str, Any]], quality: str) -> None:
     """Prints the table and how to read it."""
     print("\n" + format_table(rows, quality))

@@ -22,6 +22,8 @@ from .tasks import STATISTICS, Task, make_task, summarize
 if TYPE_CHECKING:
     from peft import PeftConfig
 
+    from .evaluation import UncertaintyEvaluator
+
 logger = logging.get_logger(__name__)
 
 #: Above this share of the largest possible entropy the model is close to guessing.
@@ -52,6 +54,10 @@ class CLUETrainer(Seq2SeqTrainer):
             Train an adapter instead of the model.
         task ([`~clue_hf.tasks.Task`], *optional*):
             What an item is; by default chosen by `args.task` and the model.
+        evaluator ([`UncertaintyEvaluator`], *optional*):
+            Generates for the rows of `eval_dataset` (raw texts) at every evaluation and logs `eval_prr_SCORER`, how
+            well each score ranks the outputs, and their mean quality. `metric_for_best_model` may be one of these. A
+            model and tokenizer of its own are not needed.
 
     Example:
 
@@ -80,6 +86,7 @@ class CLUETrainer(Seq2SeqTrainer):
         *,
         peft_config: PeftConfig | None = None,
         task: Task | None = None,
+        evaluator: UncertaintyEvaluator | None = None,
         **kwargs: Any,
     ) -> None:
         args = CLUEConfig("trainer_output") if args is None else args
@@ -103,6 +110,8 @@ class CLUETrainer(Seq2SeqTrainer):
         self.task = task or make_task(model, args, processing_class)
         self.objective: Objective = OBJECTIVES[args.objective].from_config(args)
         self.plain_objective: Objective = Plain()
+        self.evaluator = evaluator
+        self._evaluation_rows = eval_dataset if isinstance(eval_dataset, dict) else {"": eval_dataset}
         super().__init__(
             model=model,
             args=args,
@@ -200,7 +209,22 @@ class CLUETrainer(Seq2SeqTrainer):
         if output.metrics is not None and self._evaluation_sums[STATISTICS.index("items")] > 0:
             summary = self._summary(self._evaluation_sums, self.objective)
             output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in summary.items()})
+            if self.evaluator is not None:
+                found = self._rejection_metrics(self.evaluator, metric_key_prefix)
+                output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in found.items()})
         return output
+
+    def _rejection_metrics(self, evaluator: UncertaintyEvaluator, prefix: str) -> dict[str, float]:
+        """How well the uncertainty of generated texts ranks them; nothing for data other than `eval_dataset`."""
+        rows = self._evaluation_rows.get(prefix.removeprefix("eval").removeprefix("_"))
+        if rows is None or not prefix.startswith("eval"):
+            return {}
+        evaluator.model, evaluator.tokenizer = self.accelerator.unwrap_model(self.model), self.processing_class
+        metrics = evaluator.evaluate(rows, self.args.source_column, self.args.target_column).metrics
+        quality = {name: found["mean"]["value"] for name, found in metrics["quality"].items()}
+        ratios = {f"prr_{name}": found["prr"]["value"] for name, found in metrics["scorers"].items()}
+        found = {**{f"mean_{name}": value for name, value in quality.items()}, **ratios}
+        return {name: float("nan") if value is None else value for name, value in found.items()}
 
     def prediction_step(
         self,

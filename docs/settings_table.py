@@ -12,7 +12,7 @@ from typing import Any
 from transformers import Seq2SeqTrainingArguments
 
 from clue_hf import CLUEConfig
-from clue_hf.cli.train import RunArguments
+from clue_hf.cli.arguments import RunArguments
 from clue_hf.data.loading import DataArguments
 from clue_hf.models.arguments import LoraArguments, ModelArguments
 

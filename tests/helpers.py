@@ -77,7 +77,7 @@ def make_batch(kind, rows=5, seed=1):
 
 
 def make_trainer(model, output_dir, train=None, evaluation=None, processing_class=None, callbacks=None,
-                 compute_metrics=None, peft_config=None, **settings):  # fmt: skip
+                 compute_metrics=None, peft_config=None, evaluator=None, **settings):  # fmt: skip
     """A quiet trainer that logs every step, clips nothing and takes the data in order."""
     defaults = {
         "max_steps": 2, "per_device_train_batch_size": 4, "logging_steps": 1, "save_strategy": "no",
@@ -93,6 +93,7 @@ def make_trainer(model, output_dir, train=None, evaluation=None, processing_clas
         callbacks=callbacks,
         compute_metrics=compute_metrics,
         peft_config=peft_config,
+        evaluator=evaluator,
     )
 
 

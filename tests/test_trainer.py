@@ -1,6 +1,8 @@
 import json
 import math
+from pathlib import Path
 
+import datasets
 import pytest
 import torch
 import torch.nn.functional as F
@@ -16,9 +18,16 @@ from helpers import (
     make_tokenizer,
     make_trainer,
 )
-from transformers import DataCollatorForSeq2Seq, Trainer, TrainingArguments
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    DataCollatorForSeq2Seq,
+    Trainer,
+    TrainingArguments,
+)
 
-from clue_hf import CLUEConfig, CLUETrainer
+from clue_hf import CLUEConfig, CLUETrainer, UncertaintyEvaluator
+from clue_hf.data.embedded.phrases import phrase_rows
 from clue_hf.functional import compute_loss_func
 
 
@@ -349,3 +358,28 @@ def test_the_saved_model_is_a_plain_transformers_model(tmp_path, kind):
     batch = make_batch(kind)
     torch.testing.assert_close(loaded.eval()(**batch).logits, trainer.model.eval()(**batch).logits)
     assert "calibration" in json.dumps(trainer.model.model_tags)
+
+
+def test_uncertainty_metrics_during_training(tmp_path):
+    name = Path(__file__).parent / "fixtures/lm_polygraph/model"  # a T5 that has learned these phrases
+    rows = datasets.Dataset.from_list(phrase_rows("validation", 12))
+    trainer = make_trainer(
+        AutoModelForSeq2SeqLM.from_pretrained(name), tmp_path, processing_class=AutoTokenizer.from_pretrained(name),
+        train=rows, evaluation=rows, max_steps=3, learning_rate=1e-3, eval_strategy="steps", eval_steps=1,
+        save_strategy="steps", save_steps=1, load_best_model_at_end=True, metric_for_best_model="prr_perplexity",
+        evaluator=UncertaintyEvaluator(
+            scorers=["msp", "perplexity"], quality="chrf", max_new_tokens=8, resamples=0, max_rows=9
+        ),
+    )  # fmt: skip
+    trainer.train()
+    lines = log_lines(trainer, "eval_prr_perplexity")
+    assert len(lines) == 3
+    assert all({"eval_prr_msp", "eval_mean_chrf", "eval_error"} <= line.keys() for line in lines)
+    assert trainer.state.best_metric == max(line["eval_prr_perplexity"] for line in lines)
+    # the evaluator looks at the model as it is now, and at raw rows of the evaluation data only
+    report = trainer.evaluator.evaluate(rows)
+    assert report.metrics["n"] == 9
+    assert report.metrics["scorers"]["perplexity"]["prr"]["value"] == pytest.approx(
+        trainer.state.best_metric, abs=1e-5
+    )
+    assert not any("prr" in name for name in trainer.predict(trainer.eval_dataset).metrics)

@@ -47,10 +47,8 @@ def run(command: Callable[[Sequence[str]], int], words: Sequence[str]) -> int:
     except UserError as error:
         print(f"clue-hf: error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print(
-            "clue-hf: interrupted; --resume_from_checkpoint true continues from the last checkpoint.", file=sys.stderr
-        )
+    except KeyboardInterrupt as interruption:
+        print(f"\nclue-hf: interrupted; {interruption}", file=sys.stderr)
         return 130
 
 

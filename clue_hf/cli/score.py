@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,9 @@ import numpy as np
 from ..data.columns import check_column, column_values
 from ..data.loading import load_file
 from ..errors import UserError
-from ..metrics import bootstrap_interval, prediction_rejection_ratio, rejection_area, rejection_report
-from ..tables import markdown_table
+from ..metrics import rejection_definition, rejection_reports
+from ..metrics.arrays import NAN_POLICIES
+from ..tables import markdown_table, metric_cell
 from .parser import ConfigParser
 
 
@@ -41,8 +41,8 @@ class ScoreArguments:
     def __post_init__(self) -> None:
         if not self.file:
             raise ValueError("`file` is missing: --file predictions.jsonl")
-        if self.nan_policy not in ("error", "reject_last", "drop"):
-            raise ValueError(f"`nan_policy` must be error, reject_last or drop, not {self.nan_policy!r}.")
+        if self.nan_policy not in NAN_POLICIES:
+            raise ValueError(f"`nan_policy` must be one of {', '.join(NAN_POLICIES)}, not {self.nan_policy!r}.")
         if self.resamples < 0:
             raise ValueError(f"`resamples` must not be negative, but is {self.resamples}.")
 
@@ -73,48 +73,32 @@ def command(words: Sequence[str]) -> int:
             if entry["reason"]:
                 print(f"{name}: {metric} is not defined: {entry['reason']}.")
     if arguments.output:
-        Path(arguments.output).write_text(
-            json.dumps({"settings": asdict(arguments), "scores": reports}, indent=2) + "\n"
-        )
+        definitions = {
+            metric: rejection_definition(metric) for report in reports.values() for metric in report["metrics"]
+        }
+        content = {"settings": asdict(arguments), "definitions": definitions, "scores": reports}
+        Path(arguments.output).write_text(json.dumps(content, indent=2) + "\n")
         print(f"\nWritten to {arguments.output}.")
     return 0
 
 
 def score_file(arguments: ScoreArguments) -> dict[str, dict[str, Any]]:
-    """For each uncertainty column: the rows used, the metrics, and bootstrap intervals of the main ones."""
+    """For each uncertainty column: the rows used, those that are no number, and every metric with its interval."""
     data = load_file(str(arguments.file), "file")
     quality = _numbers(data, arguments.quality_column, "quality_column", allow_missing=False)
-    reports = {}
-    for name in arguments.uncertainty_columns:
-        uncertainty = _numbers(data, name, "uncertainty_columns", allow_missing=arguments.nan_policy != "error")
-        finite = np.isfinite(uncertainty)
-        used_u, used_q = uncertainty, quality
-        if arguments.nan_policy == "drop":
-            used_u, used_q = uncertainty[finite], quality[finite]
-        elif arguments.nan_policy == "reject_last" and not finite.all():
-            worst = uncertainty[finite].max() + 1 if finite.any() else 0.0
-            used_u = np.where(finite, uncertainty, worst)
-        reports[name] = {
-            "n": len(used_q),
-            "not_finite": int((~finite).sum()),
-            "metrics": rejection_report(used_u, used_q),
-            "intervals": _intervals(used_u, used_q, arguments.resamples),
-        }
-    return reports
-
-
-def _intervals(uncertainty: np.ndarray, quality: np.ndarray, resamples: int) -> dict[str, list[float] | None]:
-    """The 95 % bootstrap intervals of the ratios and the area."""
-    metrics: dict[str, Callable[..., float]] = {
-        "prr": prediction_rejection_ratio,
-        "prr_0.5": partial(prediction_rejection_ratio, max_rejection=0.5),
-        "rejection_area": rejection_area,
+    columns = {
+        name: _numbers(data, name, "uncertainty_columns", allow_missing=arguments.nan_policy != "error")
+        for name in arguments.uncertainty_columns
     }
-    intervals: dict[str, list[float] | None] = {}
-    for name, metric in metrics.items():
-        found = bootstrap_interval(metric, uncertainty, quality, resamples=resamples) if resamples else None
-        intervals[name] = None if found is None or np.isnan(found.low) else [found.low, found.high]
-    return intervals
+    reports = rejection_reports(columns, quality, nan_policy=arguments.nan_policy, resamples=arguments.resamples)
+    return {
+        name: {
+            "n": metrics["mean_quality"]["n"],
+            "not_finite": int((~np.isfinite(columns[name])).sum()),
+            "metrics": metrics,
+        }
+        for name, metrics in reports.items()
+    }
 
 
 def _numbers(data: Any, path: str, option: str, allow_missing: bool) -> np.ndarray:
@@ -140,12 +124,5 @@ def _table(reports: dict[str, dict[str, Any]]) -> str:
     names = ["prr", "prr_0.5", "rejection_area", "oracle_area", "mean_quality", "aurc", "augrc"]
     lines = [["uncertainty", "n", *names]]
     for column, report in reports.items():
-        cells = [column, str(report["n"])]
-        for name in names:
-            value, interval = report["metrics"][name]["value"], report["intervals"].get(name)
-            text = "-" if value is None else f"{value:.3f}"
-            cells.append(
-                text if interval is None or value is None else f"{text} [{interval[0]:.3f}, {interval[1]:.3f}]"
-            )
-        lines.append(cells)
+        lines.append([column, str(report["n"]), *(metric_cell(report["metrics"][name]) for name in names)])
     return markdown_table(lines)

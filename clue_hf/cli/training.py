@@ -21,13 +21,14 @@ from ..config import CLUEConfig
 from ..data.columns import column_values, find_pair
 from ..data.tokenizer import train_tokenizer
 from ..errors import UserError
-from ..evaluation import token_statistics
+from ..evaluation import UncertaintyEvaluator, token_statistics
 from ..metrics.quality import corpus_quality
 from ..models.arguments import LoraArguments, ModelArguments, make_model
 from ..models.loading import load_tokenizer
 from ..tables import format_table, print_table
 from ..tasks import text_kind
 from ..trainer import CLUETrainer
+from .arguments import RunArguments
 
 
 logger = logging.get_logger(__name__)
@@ -42,12 +43,12 @@ class Experiment:
         lora: LoraArguments,
         config: CLUEConfig,
         splits: Any,
-        quality: str,
+        run: RunArguments,
         report_splits: list[str],
         command: str,
     ) -> None:
-        self.model, self.lora, self.config, self.splits = model, lora, config, splits
-        self.quality, self.report_splits, self.command = quality, report_splits, command
+        self.model, self.lora, self.config, self.splits, self.arguments = model, lora, config, splits, run
+        self.quality, self.report_splits, self.command = run.quality, report_splits, command
         self.folder = Path(str(config.output_dir))
         self.tokenizer = self._make_tokenizer()
 
@@ -88,6 +89,7 @@ class Experiment:
             processing_class=self.tokenizer,
             compute_metrics=self._quality_metrics if config.predict_with_generate else None,
             callbacks=[timer],
+            evaluator=self._evaluator(config) if self.arguments.eval_uncertainty else None,
         )
         if trainer.is_world_process_zero():
             size = trainer.model.num_parameters()
@@ -98,6 +100,19 @@ class Experiment:
         trainer.save_model()
         trainer.save_state()
         return trainer, timer.median()
+
+    def _evaluator(self, config: CLUEConfig) -> UncertaintyEvaluator:
+        return UncertaintyEvaluator(
+            scorers=self.arguments.eval_uncertainty_scorers,
+            quality=self.quality,
+            resamples=0,
+            max_rows=self.arguments.eval_uncertainty_samples,
+            max_new_tokens=config.max_target_length,
+            max_source_length=config.max_source_length,
+            source_prefix=config.source_prefix,
+            batch_size=config.per_device_eval_batch_size,
+            seed=config.seed,
+        )
 
     def _report(self, trainer: CLUETrainer, objective: str, split: str, seconds: float) -> dict[str, Any]:
         """One row of the table: quality of what is generated, and calibration on the reference tokens."""

@@ -1,4 +1,4 @@
-"""Finding source and target texts in a dataset: by name, by dotted path, or by the names everybody uses."""
+"""Finding texts, images and labels in a dataset: by name, by dotted path, or by the names everybody uses."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ KNOWN_PAIRS = (
     ("article", "highlights"),
     ("question", "answer"),
 )
+KNOWN_IMAGES = ("image", "img", "pixel_values", "images", "picture")
+KNOWN_LABELS = ("label", "labels", "fine_label", "coarse_label", "class")
+#: Columns that make rows texts, whatever else they hold.
+KNOWN_TEXTS = ("messages", "text", "input_ids")
 
 
 def find_pair(columns: Iterable[str], source: str | None, target: str | None) -> tuple[str, str]:
@@ -37,6 +41,30 @@ def find_pair(columns: Iterable[str], source: str | None, target: str | None) ->
         f"Which columns hold the source and the target text? The columns are {', '.join(columns)}: set source_column "
         "and target_column (dots reach into nested columns: translation.en)."
     )
+
+
+def find_image_columns(columns: Iterable[str], image: str | None, label: str | None) -> tuple[str, str]:
+    """The columns of the image and of its class: those named, or the first known names that are there."""
+    columns = list(columns)
+    found = []
+    for name, known, option in ((image, KNOWN_IMAGES, "image_column"), (label, KNOWN_LABELS, "label_column")):
+        if name:
+            check_column(columns, name, option)
+        else:
+            name = next((known_name for known_name in known if known_name in columns), None)
+        if name is None:
+            what = "image" if option == "image_column" else "label (the class)"
+            raise UserError(f"Which column holds the {what}? The columns are {', '.join(columns)}: set {option}.")
+        found.append(name)
+    return found[0], found[1]
+
+
+def has_images(columns: Iterable[str], source: str | None, target: str | None) -> bool:
+    """Whether rows without a named image column are images all the same: a known image column and no known texts."""
+    columns = set(columns)
+    if source or target or columns & set(KNOWN_TEXTS) or any(set(pair) <= columns for pair in KNOWN_PAIRS):
+        return False
+    return bool(columns & set(KNOWN_IMAGES))
 
 
 def check_column(columns: list[str], path: str, option: str) -> None:

@@ -1,4 +1,4 @@
-"""Datasets from the Hub, from folders, from json/jsonl/csv/tsv/parquet files (gzipped too), or embedded."""
+"""Datasets from the Hub, from folders, from json/jsonl/csv/tsv/parquet/npz files (gzipped too), or embedded."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ import datasets
 
 from ..errors import UserError
 from ..offline import notice_missing_network
-from .columns import check_column, find_pair
+from .columns import check_column, find_image_columns, find_pair, has_images
+from .image_dataset import check_classes, split_by_label
+from .npz import load_npz
 from .splits import split_by_source
 
 
 EMBEDDED = "embedded:"
 FORMATS = {"json": "json", "jsonl": "json", "csv": "csv", "tsv": "csv", "parquet": "parquet"}
 SPLITS = ("train", "validation", "test")
+EMBEDDED_NAMES = ("phrases", "digits")
 
 
 @dataclass
@@ -25,12 +28,13 @@ class DataArguments:
 
     dataset_name: str | None = field(
         default=None,
-        metadata={"help": "Hub id, local dataset folder, or embedded:phrases (synthetic, works offline)."},
+        metadata={"help": "Hub id, folder of data or images, embedded:phrases or embedded:digits (offline)."},
     )
     dataset_config: str | None = field(default=None, metadata={"help": "Configuration of the dataset, such as en-fr."})
     dataset_revision: str | None = field(default=None, metadata={"help": "Branch, tag or commit of the dataset."})
     train_file: str | None = field(
-        default=None, metadata={"help": "json, jsonl, csv, tsv or parquet file (gzipped too) instead of a dataset."}
+        default=None,
+        metadata={"help": "json, jsonl, csv, tsv, parquet (gzipped too) or npz file instead of a dataset."},
     )
     validation_file: str | None = field(default=None, metadata={"help": "The same for validation."})
     test_file: str | None = field(default=None, metadata={"help": "The same for the test."})
@@ -60,27 +64,53 @@ class DataArguments:
     )
 
 
-def load_splits(arguments: DataArguments, source: str | None, target: str | None) -> datasets.DatasetDict:
-    """The splits train, validation and test of the data that the arguments name; missing ones are split off."""
+def load_splits(
+    arguments: DataArguments,
+    source: str | None,
+    target: str | None,
+    image: str | None = None,
+    label: str | None = None,
+) -> datasets.DatasetDict:
+    """
+    The splits train, validation and test of the data that the arguments name; missing ones are split off.
+
+    Texts are split by their source, images by their row, each class alike. Rows are images where `image` names a
+    column, or where they have one with a usual name and no usual columns of texts.
+    """
     given = _load(arguments)
-    wanted = {
-        "train": arguments.train_split,
-        "validation": arguments.validation_split or ("validation" if "validation" in given else None),
-        "test": arguments.test_split or ("test" if "test" in given else None),
-    }
+    train = _named(given, arguments.train_split, "train_split")
+    images = None
+    if image or has_images(train.column_names, source, target):
+        images = find_image_columns(train.column_names, image, label)
+    wanted = {"train": arguments.train_split, **_evaluation_splits(arguments, given, images is not None)}
     splits = {name: _named(given, split, f"{name}_split") for name, split in wanted.items() if split is not None}
     fractions = {"validation": arguments.validation_fraction, "test": arguments.test_fraction}
     missing = {name: fraction for name, fraction in fractions.items() if name not in splits}
     if any(missing.values()):
-        columns = splits["train"].column_names
-        splits.update(split_by_source(splits["train"], missing, arguments.split_seed, _key(columns, source, target)))
+        if images:
+            splits.update(split_by_label(train, missing, arguments.split_seed, images[1]))
+        else:
+            key = _key(train.column_names, source, target)
+            splits.update(split_by_source(train, missing, arguments.split_seed, key))
     for name in arguments.report_splits:
         if name not in splits:
             splits[name] = _named(given, name, "report_splits")
+    if images:
+        check_classes(splits, images[1])
     limits = {"train": arguments.max_train_samples}
     return datasets.DatasetDict(
         {name: _first(split, limits.get(name, arguments.max_eval_samples)) for name, split in splits.items()}
     )
+
+
+def _evaluation_splits(
+    arguments: DataArguments, given: dict[str, datasets.Dataset], images: bool
+) -> dict[str, str | None]:
+    """Which of the given splits to validate and to test on: those named, or those called so."""
+    validation = arguments.validation_split or ("validation" if "validation" in given else None)
+    if images and not arguments.validation_split and arguments.test_split == "validation":
+        validation = None  # ImageNet is tested on it, its test images have no labels: validate on training rows
+    return {"validation": validation, "test": arguments.test_split or ("test" if "test" in given else None)}
 
 
 def _named(given: dict[str, datasets.Dataset], split: str, option: str) -> datasets.Dataset:
@@ -112,9 +142,27 @@ def _load(arguments: DataArguments) -> dict[str, datasets.Dataset]:
         return _load_named(arguments.dataset_name, arguments.dataset_config, arguments.dataset_revision)
     if not files["train"]:
         raise UserError("No data: set dataset_name or train_file.")
-    if arguments.split_column:
+    if arguments.split_column and not _is_npz(files["train"]):
         return _by_column(load_file(files["train"], "train_file"), arguments.split_column)
-    return {name: load_file(path, f"{name}_file") for name, path in files.items() if path}
+    given: dict[str, datasets.Dataset] = {}
+    for name, path in files.items():
+        if path:
+            given.update(_load_npz_file(path, name) if _is_npz(path) else {name: load_file(path, f"{name}_file")})
+    return given
+
+
+def _is_npz(path: str) -> bool:
+    return path.lower().endswith(".npz")
+
+
+def _load_npz_file(path: str, name: str) -> dict[str, datasets.Dataset]:
+    """All splits of the training file; of another file its split of that name, or the only one."""
+    found = load_npz(path, f"{name}_file", name)
+    if name == "train":
+        return found
+    if name not in found and len(found) > 1:
+        raise UserError(f"{name}_file {path!r} has the splits {', '.join(found)}, none of which is {name!r}.")
+    return {name: found.get(name, next(iter(found.values())))}
 
 
 def _load_named(name: str, config: str | None, revision: str | None) -> dict[str, datasets.Dataset]:
@@ -137,10 +185,15 @@ def _load_named(name: str, config: str | None, revision: str | None) -> dict[str
 
 
 def _load_embedded(name: str) -> dict[str, datasets.Dataset]:
+    if name not in EMBEDDED_NAMES:
+        choices = " or ".join(EMBEDDED + name for name in EMBEDDED_NAMES)
+        raise UserError(f"There is no embedded dataset {name!r}: use {choices}.")
+    if name == "digits":
+        from .embedded.digits import load_digits_splits
+
+        return load_digits_splits()
     from .embedded.phrases import load_phrases
 
-    if name != "phrases":
-        raise UserError(f"There is no embedded dataset {name!r}: use embedded:phrases.")
     return load_phrases()
 
 

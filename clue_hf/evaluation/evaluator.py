@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from accelerate.utils import broadcast_object_list, gather_object
+from transformers.utils.logging import tqdm
 
 from .. import __version__
 from ..data.columns import check_texts, column_values, find_pair
+from ..errors import UserError
 from ..functional import check_choice
-from ..metrics import (
-    alignment_error,
-    aurc,
-    bootstrap_interval,
-    confidence_calibration_error,
-    corpus_quality,
-    prediction_rejection_ratio,
-    quality_signature,
-    rejection_area,
-    rejection_report,
-    sentence_quality,
-)
+from ..metrics import quality_signature, sentence_quality
 from ..metrics.quality import QUALITIES
-from ..scorers import SCORERS, Collected, Collector, Scorer
+from ..processes import PartialState, process_state
+from ..scorers import SCORERS, Batch, Collected, ScoredText, make_scorers
+from .examples import Example, ExampleLog
 from .generate import collection_settings
+from .measures import definitions, measure
 from .report import EvaluationReport
 
 
-#: Rows that are read, generated and scored together; the examples of a dataset larger than memory pass through.
+#: Rows that are read and sorted by length together; the examples of a dataset larger than memory pass through.
 SHARD = 1024
-#: Metrics that get a bootstrap interval.
-WITH_INTERVAL: dict[str, Callable[..., float]] = {
-    "prr": prediction_rejection_ratio,
-    "prr_0.5": partial(prediction_rejection_ratio, max_rejection=0.5),
-    "rejection_area": rejection_area,
-    "aurc": aurc,
-}
+#: Digits of the values per token.
+DIGITS = 6
 
 
 class UncertaintyEvaluator:
@@ -47,15 +38,20 @@ class UncertaintyEvaluator:
 
     Args:
         model, tokenizer:
-            A sequence-to-sequence or causal language model, trained with CLUE or not, and its tokenizer.
+            A sequence-to-sequence or causal language model, trained with CLUE or not, and its tokenizer. Inside a
+            [`CLUETrainer`] they may be left out: it puts in its own.
         scorers (`Sequence[str]`, *optional*):
             Names in [`~clue_hf.scorers.SCORERS`]; all of them by default.
-        quality (`str`, *optional*, defaults to `"bleu"`):
-            How outputs are judged: a name in [`~clue_hf.metrics.QUALITIES`].
+        quality (`str` or `Sequence[str]`, *optional*, defaults to `"bleu"`):
+            How outputs are judged: names in [`~clue_hf.metrics.QUALITIES`], the first of which the rejection metrics
+            and plots are about.
         resamples (`int`, *optional*, defaults to 2000):
-            Bootstrap resamples of the 95 % intervals.
+            Bootstrap resamples of the 95 % intervals; 0 for none.
+        max_rows (`int`, *optional*):
+            Evaluate the first so many rows of a dataset.
         settings:
-            Fields of [`~clue_hf.scorers.CollectionSettings`]; everything else goes to `generate`.
+            Fields of [`~clue_hf.scorers.CollectionSettings`] (`max_new_tokens`, `batch_size`, `num_samples` ...);
+            everything else goes to `generate` (`num_beams` ...).
 
     Example:
 
@@ -68,105 +64,172 @@ class UncertaintyEvaluator:
 
     def __init__(
         self,
-        model: Any,
-        tokenizer: Any,
+        model: Any = None,
+        tokenizer: Any = None,
         scorers: Sequence[str] = tuple(SCORERS),
-        quality: str = "bleu",
+        quality: str | Sequence[str] = "bleu",
         resamples: int = 2000,
+        max_rows: int | None = None,
         **settings: Any,
     ) -> None:
+        self.qualities = [quality] if isinstance(quality, str) else list(quality)
         for name in scorers:
             check_choice("scorers", name, tuple(SCORERS))
-        check_choice("quality", quality, QUALITIES)
-        self.scorers: dict[str, Scorer] = {name: SCORERS[name]() for name in scorers}
-        self.quality, self.resamples = quality, resamples
-        needs = frozenset().union(*(scorer.needs for scorer in self.scorers.values()))
+        for name in self.qualities:
+            check_choice("quality", name, QUALITIES)
+        if not scorers or not self.qualities:
+            raise ValueError("Name at least one scorer and one quality.")
+        self.scorer_names, self.resamples, self.max_rows = list(scorers), resamples, max_rows
         self.settings = collection_settings(settings)
-        self.collector = Collector(model, tokenizer, needs, self.settings)
-        self.reader = Collector(model, tokenizer, frozenset(), self.settings)
+        self.model, self.tokenizer = model, tokenizer
 
     def evaluate(
-        self, dataset: Iterable[dict[str, Any]], source_column: str | None = None, target_column: str | None = None
+        self,
+        dataset: Iterable[dict[str, Any]],
+        source_column: str | None = None,
+        target_column: str | None = None,
+        entropy_column: str | None = None,
+        folder: str | Path | None = None,
+        resume: bool = False,
+        description: dict[str, Any] | None = None,
     ) -> EvaluationReport:
         """
-        Generates, scores and judges an output for every row of a dataset (a stream works too).
+        Generates, scores and judges an output for every row of a dataset. Started on several processes, each takes its
+        share; the report is the same, and the main process has the examples.
 
         Args:
             dataset (`datasets.Dataset` or an iterable of rows):
-                Rows with a source and a reference text.
+                Rows with a source and a reference text; a stream works too.
             source_column, target_column (`str`, *optional*):
                 Their columns; dots reach inside. By default the first known pair, see `docs/own_data.md`.
+            entropy_column (`str`, *optional*):
+                Column with the true entropy of a row's targets, where it is known: adds the rank correlation of every
+                scorer with it.
+            folder (`str`, *optional*):
+                Where examples are kept as they are finished, so that a long run may be interrupted and the data may be
+                larger than memory. [`EvaluationReport.save`] completes the folder.
+            resume (`bool`, *optional*, defaults to `False`):
+                Continue what the folder holds.
+            description (`dict`, *optional*):
+                What else the report should tell, such as the names of model and data.
         """
-        examples: list[dict[str, Any]] = []
-        references: list[Collected] = []
-        for rows in _shards(dataset):
-            sources, targets = _texts(rows, source_column, target_column, len(examples))
-            collected = self.collector.collect(sources, first_row=len(examples))
-            references += self.reader.collect(sources, targets)
-            qualities = sentence_quality(self.quality, [entry.output.text for entry in collected], targets)
-            for source, target, entry, quality in zip(sources, targets, collected, qualities, strict=True):
-                examples.append(self._example(source, target, entry, float(quality)))
-        if not examples:
+        if self.model is None or self.tokenizer is None:
+            raise ValueError("The evaluator has no model and tokenizer: give it both.")
+        self.scorers, self.collector = make_scorers(self.model, self.tokenizer, self.scorer_names, self.settings)
+        state = process_state()
+        description = {**(description or {}), **self._description()}
+        log = None
+        if state.is_main_process:
+            log = ExampleLog(None if folder is None else Path(folder), description["signature"], resume)
+        [done] = broadcast_object_list([log.done if log else None])
+        columns = (source_column, target_column, entropy_column)
+        count = 0
+        bar = tqdm(
+            total=_length(dataset, self.max_rows), desc="Evaluating", unit=" texts", disable=not state.is_main_process
+        )
+        for rows in _shards(islice(dataset, self.max_rows)):
+            texts = _texts(rows, *columns, count)
+            for finished in self._finish(texts, count, done, log, state):
+                bar.update(finished)
+            count += len(rows)
+        bar.close()
+        if count == 0:
             raise ValueError("The dataset has no rows.")
-        return EvaluationReport(examples, self._metrics(examples, references), self._description())
+        report = None
+        if log is not None:
+            examples = log.finish(count)
+            tau = getattr(self.scorers.get("cpmi"), "cpmi_tau", None)
+            metrics = measure(examples, self.scorer_names, self.qualities, self.resamples, tau)
+            report = EvaluationReport(examples, metrics, {**description, "metrics": definitions(metrics)})
+        [metrics] = broadcast_object_list([report.metrics if report else None])
+        return report or EvaluationReport([], metrics, description)
 
-    def _example(self, source: str, target: str, entry: Collected, quality: float) -> dict[str, Any]:
-        return {
+    def _finish(
+        self,
+        texts: list[tuple[str, str, float | None]],
+        first_row: int,
+        done: set[int],
+        log: ExampleLog | None,
+        state: PartialState,
+    ) -> Iterator[int]:
+        """Evaluates one shard, a batch on each process at a time; yields how many rows are new in the log."""
+        ready = [row for row in range(first_row, first_row + len(texts)) if row in done]
+        if log is not None:
+            for row in ready:
+                log.check(row, *texts[row - first_row][:2])
+        yield len(ready)
+        planned = self.collector.plan([source for source, _, _ in texts], first_row)
+        batches = [batch for batch in planned if not done.issuperset(batch.rows)]
+        for start in range(0, len(batches), state.num_processes):
+            mine = batches[start : start + state.num_processes][state.process_index :][:1]
+            examples = gather_object([example for batch in mine for example in self._judged(batch, texts, first_row)])
+            if log is not None:
+                log.add(examples)
+            yield sum(example["row"] not in done for example in examples)
+
+    def _judged(self, batch: Batch, texts: list[tuple[str, str, float | None]], first_row: int) -> list[Example]:
+        """The examples of one batch."""
+        chosen = [texts[row - first_row] for row in batch.rows]
+        references = [reference for _, reference, _ in chosen]
+        collected = self.collector.collect_batch(batch, references=references)
+        outputs = [entry.output.text for entry in collected]
+        qualities = {name: sentence_quality(name, outputs, references) for name in self.qualities}
+        return [
+            self._example(
+                row, chosen[place], entry, {name: float(values[place]) for name, values in qualities.items()}
+            )
+            for place, (row, entry) in enumerate(zip(batch.rows, collected, strict=True))
+        ]
+
+    def _example(
+        self, row: int, texts: tuple[str, str, float | None], entry: Collected, qualities: dict[str, float]
+    ) -> Example:
+        source, reference, entropy = texts
+        scores = {name: scorer.score(entry) for name, scorer in self.scorers.items()}
+        for name, score in scores.items():
+            if not math.isfinite(score):
+                raise UserError(
+                    f"The {name} of the output for row {row} (counted from 0) is {score}: the model's probabilities "
+                    "are not finite. Has its training diverged, or does it overflow in this precision (use float32)?"
+                )
+        expected: ScoredText = entry.reference  # type: ignore[assignment]
+        example = {
+            "row": row,
             "source": source,
-            "reference": target,
+            "reference": reference,
             "output": entry.output.text,
-            "quality": quality,
-            "scores": {name: scorer.score(entry) for name, scorer in self.scorers.items()},
-            "tokens": self.collector.tokenizer.convert_ids_to_tokens(entry.output.tokens),
-            "token_log_probabilities": entry.output.log_probability.tolist(),
-            "token_entropies": entry.output.entropy.tolist(),
+            "quality": qualities[self.qualities[0]],
+            "qualities": qualities,
+            "scores": scores,
+            "tokens": self.tokenizer.convert_ids_to_tokens(entry.output.tokens),
+            "token_log_probabilities": _rounded(entry.output.log_probability),
+            "token_entropies": _rounded(entry.output.entropy),
+            "reference_errors": _rounded(-expected.log_probability),
+            "reference_entropies": _rounded(expected.entropy),
+            "reference_confidences": _rounded(expected.confidence),
+            "reference_correct": [int(right) for right in expected.correct],
         }
-
-    def _metrics(self, examples: list[dict[str, Any]], references: list[Collected]) -> dict[str, Any]:
-        quality = np.array([example["quality"] for example in examples])
-        outputs, targets = ([example[name] for example in examples] for name in ("output", "reference"))
-        tokens = {
-            name: np.concatenate([getattr(entry.output, name) for entry in references])
-            for name in ("log_probability", "entropy", "confidence", "correct")
-        }
-        error = -tokens["log_probability"]
-        return {
-            "n": len(examples),
-            "empty_outputs": sum(not output for output in outputs),
-            "mean_quality": float(quality.mean()),
-            f"corpus_{self.quality}": corpus_quality(self.quality, outputs, targets),
-            "references": {
-                "tokens": len(error),
-                "error": float(error.mean()),
-                "uncertainty": float(tokens["entropy"].mean()),
-                "alignment_error": alignment_error(error, tokens["entropy"]),
-                "token_ece": confidence_calibration_error(tokens["confidence"], tokens["correct"]),
-            },
-            "scorers": {
-                name: self._scorer_metrics(np.array([example["scores"][name] for example in examples]), quality)
-                for name in self.scorers
-            },
-        }
-
-    def _scorer_metrics(self, uncertainty: np.ndarray, quality: np.ndarray) -> dict[str, dict[str, Any]]:
-        """Every rejection metric of one scorer: value or reason, and the interval of the main ones."""
-        report = rejection_report(uncertainty, quality)
-        for name, metric in WITH_INTERVAL.items():
-            if self.resamples and report[name]["value"] is not None:
-                interval = bootstrap_interval(metric, uncertainty, quality, resamples=self.resamples)
-                report[name].update(low=interval.low, high=interval.high)
-        return report
+        return example if entropy is None else {**example, "true_entropy": entropy}
 
     def _description(self) -> dict[str, Any]:
         """What it takes to read the numbers, or to make them again."""
         import torch
         import transformers
 
+        words = {name: " ".join((type(scorer).__doc__ or "").split()) for name, scorer in self.scorers.items()}
+        signature = {
+            "scorers": self.scorer_names,
+            "quality": self.qualities,
+            "model": getattr(self.model.config, "_name_or_path", ""),
+            **{name: value for name, value in vars(self.settings).items() if name != "batch_size"},
+        }
         return {
-            "quality": quality_signature(self.quality),
-            "scorers": {name: " ".join((type(s).__doc__ or "").split()) for name, s in self.scorers.items()},
+            "compat": self.settings.compat,
+            "quality": {name: quality_signature(name) for name in self.qualities},
+            "scorers": words,
             "interval": f"95 % percentile bootstrap over examples, {self.resamples} resamples, seed 0",
             "generation": vars(self.settings),
+            "signature": signature,
             "versions": {"clue_hf": __version__, "torch": torch.__version__, "transformers": transformers.__version__},
         }
 
@@ -177,10 +240,20 @@ def _shards(dataset: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]
         yield shard
 
 
+def _length(dataset: Any, limit: int | None) -> int | None:
+    if not hasattr(dataset, "__len__"):
+        return limit
+    return len(dataset) if limit is None else min(limit, len(dataset))
+
+
+def _rounded(values: np.ndarray) -> list[float]:
+    return values.round(DIGITS).tolist()
+
+
 def _texts(
-    rows: list[dict[str, Any]], source: str | None, target: str | None, first_row: int
-) -> tuple[list[str], list[str]]:
-    """Source and reference texts of some rows, checked."""
+    rows: list[dict[str, Any]], source: str | None, target: str | None, entropy: str | None, first_row: int
+) -> list[tuple[str, str, float | None]]:
+    """Source and reference text of some rows, checked, and their true entropy where there is a column of it."""
     pair = find_pair(rows[0], source, target)
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     texts = []
@@ -188,4 +261,5 @@ def _texts(
         values = column_values(columns, path, option)
         check_texts(values, path, option, first_row)
         texts.append(values)
-    return texts[0], texts[1]
+    entropies = column_values(columns, entropy, "entropy_column") if entropy else [None] * len(rows)
+    return list(zip(*texts, entropies, strict=True))

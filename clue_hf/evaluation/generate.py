@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
-from ..functional import check_choice
-from ..scorers import SCORERS, CollectionSettings, Collector, Scorer
+from ..scorers import CollectionSettings, make_scorers
 
 
 @dataclass
@@ -33,6 +34,11 @@ class UncertainText:
     tokens: list[str]
     token_log_probabilities: list[float]
     token_entropies: list[float]
+
+    @property
+    def perplexity(self) -> float:
+        """`exp(-mean_t l_t)`: the exponential of the score of that name."""
+        return math.exp(-fmean(self.token_log_probabilities)) if self.token_log_probabilities else 1.0
 
 
 def generate_with_uncertainty(
@@ -89,13 +95,9 @@ def _run(
 ) -> list[UncertainText]:
     if isinstance(sources, str) or isinstance(targets, str):
         raise TypeError("Give a list of texts, not one text.")
-    for name in names:
-        check_choice("scorers", name, tuple(SCORERS))
-    chosen: dict[str, Scorer] = {name: SCORERS[name]() for name in names}
-    needs = frozenset().union(*(scorer.needs for scorer in chosen.values()))
-    collected = Collector(model, tokenizer, needs, collection_settings(settings)).collect(sources, targets)
+    chosen, collector = make_scorers(model, tokenizer, names, collection_settings(settings))
     texts = []
-    for entry in collected:
+    for entry in collector.collect(sources, targets):
         scores = {name: scorer.score(entry) for name, scorer in chosen.items()}
         texts.append(
             UncertainText(

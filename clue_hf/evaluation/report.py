@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from transformers.utils import logging
 
-from ..metrics import paired_bootstrap, prediction_rejection_ratio, split_of_area_gain
-from ..tables import markdown_table
+from ..metrics import paired_rejection_differences, split_of_area_gain
+from ..posthoc import cross_fitted_confidence
+from ..tables import markdown_table, metric_cell
+from .examples import FINISHED, Example, ExampleFile
+
+
+logger = logging.get_logger(__name__)
+
+#: Metrics of the printed table; the rest is in the JSON file.
+IN_TABLE = ("prr", "prr_0.5", "rejection_area", "aurc", "e_aurc", "augrc")
 
 
 @dataclass
@@ -19,88 +31,181 @@ class EvaluationReport:
     What [`UncertaintyEvaluator`] found.
 
     Args:
-        examples (`list[dict]`):
+        examples (`Sequence[dict]`):
             Per row of the data: source, reference, output, quality, every score, tokens with their log-probability and
-            entropy.
+            entropy, and the values of the reference's tokens.
         metrics (`dict`):
-            Quality, calibration on the references, and the rejection metrics of every scorer. An undefined one is
-            `None` with a reason.
+            Quality, calibration on the references, and the rejection metrics of every scorer, each with value,
+            interval and n. An undefined one is `None` with a reason.
         description (`dict`):
             Definitions, settings and versions.
     """
 
-    examples: list[dict[str, Any]]
+    examples: Sequence[Example]
     metrics: dict[str, Any]
     description: dict[str, Any]
 
+    @cached_property
+    def _columns(self) -> dict[str, np.ndarray]:
+        """Quality and every score, read once."""
+        columns = {name: np.empty(len(self.examples)) for name in ("quality", *self.scorers)}
+        for row, example in enumerate(self.examples):
+            columns["quality"][row] = example["quality"]
+            for name in self.scorers:
+                columns[name][row] = example["scores"][name]
+        return columns
+
+    @property
+    def scorers(self) -> list[str]:
+        """Names of the scorers."""
+        return list(self.metrics["scorers"])
+
+    def quality(self) -> np.ndarray:
+        """The quality of each example."""
+        return self._columns["quality"]
+
+    def uncertainty(self, scorer: str) -> np.ndarray:
+        """The score of each example."""
+        return self._columns[scorer]
+
+    def confidence(self, scorer: str) -> np.ndarray | None:
+        """The quality to expect of each example by its score, learned from the other examples; `None` if too few."""
+        return cross_fitted_confidence(self.uncertainty(scorer), self.quality())
+
     def table(self) -> str:
         """The scorers as a markdown table: the ratio first, with its interval."""
-        names = ["prr", "prr_0.5", "rejection_area", "aurc", "e_aurc", "augrc"]
-        lines = [["scorer", *names]]
+        lines = [["scorer", *IN_TABLE]]
         for scorer, metrics in self.metrics["scorers"].items():
-            lines.append([scorer, *(_cell(metrics[name]) for name in names)])
+            lines.append([scorer, *(metric_cell(metrics[name]) for name in IN_TABLE)])
         return markdown_table(lines)
 
     def summary(self) -> str:
         """The report in words and a table, as markdown."""
-        metrics, references = self.metrics, self.metrics["references"]
-        [corpus] = [name for name in metrics if name.startswith("corpus_")]
+        metrics, references, description = self.metrics, self.metrics["references"], self.description
+        subject = f"{description['model']} on {description['data']}: " if "model" in description else ""
+        qualities = "; ".join(
+            f"{name}: corpus {metric_cell(found['corpus'], 1)}, mean of the outputs {metric_cell(found['mean'])} "
+            f"({description['quality'][name]})"
+            for name, found in metrics["quality"].items()
+        )
         lines = [
             "# Uncertainty report",
-            f"{metrics['n']:,} outputs ({metrics['empty_outputs']} empty), {corpus.replace('_', ' ')} "
-            f"{metrics[corpus]:.1f}, mean quality {metrics['mean_quality']:.3f} ({self.description['quality']}).",
+            f"{subject}{metrics['n']:,} outputs ({metrics['empty_outputs']} empty). Quality, {qualities}.",
             self.table(),
-            f"Intervals: {self.description['interval']}. `prr`: 1 is as good as knowing the quality, 0 is useless; "
-            "`_0.5`: at most half of the outputs rejected. Areas are in units of quality and depend on it.",
-            f"On {references['tokens']:,} reference tokens: error {references['error']:.3f} and uncertainty "
-            f"{references['uncertainty']:.3f} nats, alignment error {references['alignment_error']:.3f}, token ECE "
-            f"{references['token_ece']:.3f}.",
+            f"Judged by {next(iter(metrics['quality']))}. Intervals: {description['interval']}. `prr`: 1 is as good "
+            "as knowing the quality, 0 is useless; `_0.5`: at most half of the outputs rejected. Areas are in units "
+            "of quality and depend on it: do not compare them between models.",
+            "On {tokens:,} reference tokens: error {error} and uncertainty {uncertainty} nats, alignment error "
+            "{alignment_error}, token ECE {token_ece}.".format(
+                **{name: found if name == "tokens" else metric_cell(found) for name, found in references.items()}
+            ),
+            *self._remarks(),
         ]
         return "\n\n".join(lines) + "\n"
 
+    def _remarks(self) -> list[str]:
+        remarks = []
+        if self.description.get("compat"):
+            remarks.append(
+                f"Scores as {self.description['compat']} computes them (compat mode), which differ from ours."
+            )
+        share = self.metrics["outputs"].get("share_of_tokens_above_cpmi_tau")
+        if share is not None:
+            same = " `cpmi` is `perplexity` here." if share == 0 else ""
+            remarks.append(f"{share:.1%} of the output tokens have an entropy of cpmi_tau or more.{same}")
+        correlations = [
+            f"{scorer} {metric_cell(metrics['true_entropy_correlation'], 2)}"
+            for scorer, metrics in self.metrics["scorers"].items()
+            if "true_entropy_correlation" in metrics
+        ]
+        if correlations:
+            remarks.append(f"Rank correlation with the true entropy of the targets: {', '.join(correlations)}.")
+        return remarks
+
     def compare(self, other: EvaluationReport, resamples: int = 2000) -> dict[str, dict[str, Any]]:
         """
-        This report minus another on the same rows, for each scorer both have: the difference in `prr` with its
-        interval and p-value (paired bootstrap), and the difference in raw area split into ranking and quality.
+        This report minus another on the same rows, for each scorer both have: the difference of the rejection metrics
+        with interval and p-value (paired bootstrap), and that of the raw area split into ranking and quality (`area`).
         """
-        rows, others = ([example["source"] for example in report.examples] for report in (self, other))
-        if rows != others:
+        rows, others = ((example["source"] for example in report.examples) for report in (self, other))
+        if len(self.examples) != len(other.examples) or any(a != b for a, b in zip(rows, others, strict=True)):
             raise ValueError("The reports are about different data: their sources differ.")
-        found = {}
-        for name in self.metrics["scorers"]:
-            if name in other.metrics["scorers"]:
-                mine, theirs = self._pair(name), other._pair(name)
-                difference = paired_bootstrap(prediction_rejection_ratio, mine, theirs, resamples=resamples)
-                found[name] = {"prr": asdict(difference), "area": split_of_area_gain(*mine, *theirs)}
+        names = [name for name in self.scorers if name in other.scorers]
+        mine, theirs = ({name: report.uncertainty(name) for name in names} for report in (self, other))
+        found: dict[str, dict[str, Any]] = paired_rejection_differences(
+            mine, self.quality(), theirs, other.quality(), resamples=resamples
+        )
+        for name in names:
+            found[name]["area"] = split_of_area_gain(mine[name], self.quality(), theirs[name], other.quality())
         return found
 
-    def _pair(self, scorer: str) -> tuple[np.ndarray, np.ndarray]:
-        """Uncertainty and quality of every example."""
-        uncertainty = np.array([example["scores"][scorer] for example in self.examples])
-        return uncertainty, np.array([example["quality"] for example in self.examples])
+    def comparison(self, differences: dict[str, dict[str, Any]], other: str) -> str:
+        """The differences to another report as a sentence and a markdown table."""
+        name = self.description.get("model", "This model")
+        return f"{name} minus {other}, on the same rows:\n\n{comparison_table(differences)}\n"
 
-    def save(self, folder: str | Path) -> None:
-        """Writes `report.json`, `examples.jsonl` and `summary.md`."""
+    def save(
+        self, folder: str | Path, comparison: dict[str, dict[str, Any]] | None = None, other: str = "the other model"
+    ) -> None:
+        """
+        Writes `report.json`, `examples.jsonl`, `summary.md`, `report.html` and, with the extra `plots`, the pictures.
+
+        Args:
+            folder (`str`):
+                Where to.
+            comparison (`dict`, *optional*):
+                What [`EvaluationReport.compare`] found: it goes into the summary, the page and `comparison.json`.
+            other (`str`, *optional*):
+                Name of the model that this one was compared with.
+        """
+        from .page import write_page
+
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        content = {"metrics": self.metrics, "description": self.description}
-        (folder / "report.json").write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
-        with open(folder / "examples.jsonl", "w", encoding="utf-8") as file:
+        self._save_examples(folder / FINISHED)
+        summary = self.summary() + ("" if comparison is None else "\n" + self.comparison(comparison, other))
+        (folder / "summary.md").write_text(summary, encoding="utf-8", errors="replace")
+        write_page(self, folder / "report.html", comparison, other)
+        self._save_plots(folder)
+        if comparison is not None:
+            _write_json(folder / "comparison.json", comparison)
+        _write_json(folder / "report.json", {"metrics": self.metrics, "description": self.description})
+
+    def _save_examples(self, path: Path) -> None:
+        if isinstance(self.examples, ExampleFile) and self.examples.path.resolve() == path.resolve():
+            return
+        with open(path, "w", encoding="utf-8", errors="replace") as file:
             for example in self.examples:
                 file.write(json.dumps(example, ensure_ascii=False) + "\n")
-        (folder / "summary.md").write_text(self.summary(), encoding="utf-8")
+
+    def _save_plots(self, folder: Path) -> None:
+        try:
+            from .plots import plot_report
+        except ImportError:
+            logger.warning("Install the extra `plots` (pip install 'clue-hf[plots]') for pictures of the curves.")
+        else:
+            plot_report(self, folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> EvaluationReport:
-        """Reads what `save` wrote."""
+        """Reads what `save` wrote; the examples stay in their file."""
         content = json.loads((Path(folder) / "report.json").read_text(encoding="utf-8"))
-        with open(Path(folder) / "examples.jsonl", encoding="utf-8") as file:
-            examples = [json.loads(line) for line in file]
-        return cls(examples, content["metrics"], content["description"])
+        return cls(ExampleFile(Path(folder) / FINISHED), content["metrics"], content["description"])
 
 
-def _cell(entry: dict[str, Any]) -> str:
-    if entry["value"] is None:
-        return "-"
-    interval = f" [{entry['low']:.3f}, {entry['high']:.3f}]" if "low" in entry else ""
-    return f"{entry['value']:.3f}{interval}"
+def comparison_table(comparison: dict[str, dict[str, Any]]) -> str:
+    """The differences of [`EvaluationReport.compare`] as a markdown table."""
+    lines = [["scorer", "prr", "p", "raw area", "of which ranking", "of which quality"]]
+    for name, entry in comparison.items():
+        prr, area = entry["prr"], entry["area"]
+        p_value = "-" if prr["value"] is None else f"{prr['p_value']:.3f}"
+        parts = (f"{area[part]:+.3f}" for part in ("difference", "ranking", "quality"))
+        lines.append([name, metric_cell(prr, sign="+"), p_value, *parts])
+    return markdown_table(lines)
+
+
+def _write_json(path: Path, content: Any) -> None:
+    """Never half a file: whoever finds `report.json` finds a finished report."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
+    os.replace(temporary, path)

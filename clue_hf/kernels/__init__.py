@@ -1,6 +1,18 @@
 """Error and entropy of large-vocabulary heads without holding the logits."""
 
-from .fused_linear import LinearStatistics, fused_linear_objective, linear_statistics, logit_statistics
+from .fused_linear import (
+    LinearStatistics,
+    fused_linear_objective,
+    linear_statistics,
+    logit_statistics,
+    mixture_statistics,
+)
 
 
-__all__ = ["LinearStatistics", "fused_linear_objective", "linear_statistics", "logit_statistics"]
+__all__ = [
+    "LinearStatistics",
+    "fused_linear_objective",
+    "linear_statistics",
+    "logit_statistics",
+    "mixture_statistics",
+]

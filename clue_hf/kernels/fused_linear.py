@@ -10,6 +10,7 @@ The rows are taken in chunks. For each chunk the logits are made, reduced to the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -111,6 +112,26 @@ def linear_statistics(
     for start in range(0, max(len(hidden), 1), chunk_size):
         logits = _logits(hidden[start : start + chunk_size].to(dtype), weight, bias, buffer)
         parts.append(logit_statistics(logits, labels[start : start + chunk_size]))
+    return LinearStatistics(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+@torch.no_grad()
+def mixture_statistics(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    labels: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    chunk_size: int = CHUNK_SIZE,
+) -> LinearStatistics:
+    """The same for the mean of the distributions of several passes, `hidden`: (passes, rows, features)."""
+    dtype = compute_dtype(hidden, weight)
+    weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
+    size, parts = max(chunk_size // len(hidden), 1), []
+    for start in range(0, max(hidden.shape[1], 1), size):
+        logits = torch.nn.functional.linear(hidden[:, start : start + size].to(dtype), weight, bias)
+        mean = logits.log_softmax(-1).logsumexp(0) - math.log(len(hidden))
+        parts.append(logit_statistics(mean, labels[start : start + size]))
     return LinearStatistics(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 

@@ -1,10 +1,14 @@
-"""The check that every metric makes of its input."""
+"""The checks that every metric makes of its input."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+
+
+#: What to do where an uncertainty is not finite: see [`~clue_hf.metrics.rejection_area`].
+NAN_POLICIES = ("error", "reject_last", "drop")
 
 
 def checked_arrays(**arrays: Any) -> list[np.ndarray]:
@@ -20,3 +24,24 @@ def checked_arrays(**arrays: Any) -> list[np.ndarray]:
     if len(set(lengths.values())) > 1:
         raise ValueError(f"The arrays differ in length: {lengths}.")
     return checked
+
+
+def rejection_arrays(uncertainty: Any, quality: Any, nan_policy: str) -> list[np.ndarray]:
+    """Both arrays, checked; uncertainties that are not finite are refused, become +inf, or go with their quality."""
+    if nan_policy not in NAN_POLICIES:
+        raise ValueError(f"`nan_policy` is {nan_policy!r}; it must be 'error', 'reject_last' or 'drop'.")
+    if nan_policy == "error":
+        return checked_arrays(uncertainty=uncertainty, quality=quality)
+    uncertainty = np.asarray(uncertainty, dtype=np.float64).reshape(-1)
+    finite = np.isfinite(uncertainty)
+    finite_or_zero, quality = checked_arrays(uncertainty=np.where(finite, uncertainty, 0.0), quality=quality)
+    if nan_policy == "drop":
+        return [finite_or_zero[finite], quality[finite]]
+    return [np.where(finite, uncertainty, np.inf), quality]
+
+
+def check_unit_quality(quality: np.ndarray) -> None:
+    """Raises with the position where a quality lies outside [0, 1]."""
+    wrong = np.flatnonzero((quality < 0) | (quality > 1))
+    if len(wrong):
+        raise ValueError(f"`quality` is {quality[wrong[0]]} at position {wrong[0]}; it must lie in [0, 1].")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,7 +104,7 @@ def paired_bootstrap(
         return metric(*both[:split]) - metric(*both[split:])
 
     interval, differences = _bootstrap(difference, rows, resamples, level, seed)
-    return Difference(**vars(interval), p_value=_p_value(differences))
+    return Difference(**vars(interval), p_value=difference_p_value(differences))
 
 
 def _rows(arrays: Sequence[Any]) -> list[np.ndarray]:
@@ -123,23 +123,45 @@ def _rows(arrays: Sequence[Any]) -> list[np.ndarray]:
 def _bootstrap(
     metric: Callable[..., float], arrays: list[np.ndarray], resamples: int, level: float, seed: int
 ) -> tuple[Interval, np.ndarray]:
-    """The interval, and the resampled values that are defined."""
-    if resamples < 1 or not 0 < level < 1:
-        raise ValueError(f"Expected resamples >= 1 and 0 < level < 1, got {resamples} and {level}.")
-    n, generator = len(arrays[0]), np.random.default_rng(seed)
+    """The interval, and the resampled values."""
+    check_options(resamples, level)
+    n = len(arrays[0])
     values = np.full(resamples, NAN)
-    for index in range(resamples if n else 0):
-        rows = generator.integers(n, size=n)
+    for index, rows in enumerate(draws(n, resamples, seed)):
         values[index] = metric(*(array[rows] for array in arrays))
+    return percentile_interval(metric(*arrays), values, n, level), values
+
+
+def check_options(resamples: int, level: float) -> None:
+    """Raises where the number of resamples is negative or the level is no share. Without any there is no interval."""
+    if resamples < 0 or not 0 < level < 1:
+        raise ValueError(f"Expected resamples >= 0 and 0 < level < 1, got {resamples} and {level}.")
+
+
+def draws(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """The rows of each resample: n of n with replacement; none without rows. All bootstraps here draw the same."""
+    generator = np.random.default_rng(seed)
+    for _ in range(resamples if n else 0):
+        yield generator.integers(n, size=n)
+
+
+def multiplicities(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """How often each resample draws each row."""
+    for rows in draws(n, resamples, seed):
+        yield np.bincount(rows, minlength=n)
+
+
+def percentile_interval(value: float, values: np.ndarray, n: int, level: float) -> Interval:
+    """The interval from the resampled values, of which those that are nan are left out and counted."""
     defined = values[~np.isnan(values)]
     low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2]) if len(defined) else (NAN, NAN)
-    value = float(metric(*arrays))
-    return Interval(value, float(low), float(high), n, undefined=resamples - len(defined)), defined
+    return Interval(float(value), float(low), float(high), n, undefined=len(values) - len(defined))
 
 
-def _p_value(differences: np.ndarray) -> float:
-    """Two-sided p-value of "no difference": see [`Difference`]."""
-    if len(differences) == 0:
+def difference_p_value(differences: np.ndarray) -> float:
+    """Two-sided p-value of "no difference" from the resampled differences: see [`Difference`]."""
+    defined = differences[~np.isnan(differences)]
+    if len(defined) == 0:
         return NAN
-    fewer = min((differences <= 0).sum(), (differences >= 0).sum())
-    return float(min(1.0, 2 * (1 + fewer) / (1 + len(differences))))
+    fewer = min((defined <= 0).sum(), (defined >= 0).sum())
+    return float(min(1.0, 2 * (1 + fewer) / (1 + len(defined))))

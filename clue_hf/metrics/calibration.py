@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from .arrays import checked_arrays
+from .bootstrap import Interval, percentile_interval
+from .clusters import resampled_sums
 
 
 def alignment_error(error: Any, uncertainty: Any, num_bins: int = 15) -> float:
@@ -18,13 +20,7 @@ def alignment_error(error: Any, uncertainty: Any, num_bins: int = 15) -> float:
     Returns nan without items.
     """
     error, uncertainty = checked_arrays(error=error, uncertainty=uncertainty)
-    if len(error) == 0:
-        return float("nan")
-    values, group, counts = np.unique(uncertainty, return_inverse=True, return_counts=True)
-    mean_error = np.bincount(group, weights=error) / counts
-    order = np.argsort(uncertainty, kind="stable")
-    gaps = (mean_error[group] - values[group])[order]
-    return float(sum(abs(part.sum()) for part in np.array_split(gaps, num_bins)) / len(error))
+    return _mean_gap(_alignment_gaps(error, uncertainty, np.zeros(len(error), int), num_bins), len(error))
 
 
 def confidence_calibration_error(confidence: Any, correct: Any, num_bins: int = 15) -> float:
@@ -33,8 +29,83 @@ def confidence_calibration_error(confidence: Any, correct: Any, num_bins: int = 
     mean confidence|` over `num_bins` bins of equal width, each `(low, high]`. Returns nan without items.
     """
     confidence, correct = checked_arrays(confidence=confidence, correct=correct)
-    if len(confidence) == 0:
-        return float("nan")
+    return _mean_gap(_confidence_gaps(confidence, correct, np.zeros(len(correct), int), num_bins), len(correct))
+
+
+def calibration_intervals(
+    error: Any,
+    uncertainty: Any,
+    confidence: Any,
+    correct: Any,
+    example_of_token: Any,
+    num_bins: int = 15,
+    resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> dict[str, Interval]:
+    """
+    [`alignment_error`] and [`confidence_calibration_error`] of tokens, with bootstrap intervals over the examples:
+    tokens of one text are not independent, so a resample draws whole examples.
+
+    The equal-mass bins of the alignment error are those of all tokens, in every resample (a standard approximation:
+    only the gaps within the bins vary). The bins of the confidence are fixed anyway. Both metrics sum absolute gaps,
+    to which a resample adds noise: where a model is close to calibrated, the interval lies mostly above the value.
+
+    Args:
+        error, uncertainty, confidence, correct (`array`):
+            One number per token.
+        example_of_token (`array`):
+            Which example each token belongs to.
+        num_bins (`int`, *optional*, defaults to 15):
+            Number of bins of both metrics.
+        resamples, level, seed (*optional*):
+            As in [`bootstrap_interval`].
+
+    Returns:
+        `dict[str, Interval]`: `alignment_error` and `confidence_calibration_error`; n is the number of examples.
+    """
+    error, uncertainty, confidence, correct = checked_arrays(
+        error=error, uncertainty=uncertainty, confidence=confidence, correct=correct
+    )
+    examples, example = np.unique(np.asarray(example_of_token).reshape(-1), return_inverse=True)
+    if len(example) != len(error):
+        raise ValueError(f"There are {len(error)} tokens but `example_of_token` has {len(example)} entries.")
+    gaps = {
+        "alignment_error": _alignment_gaps(error, uncertainty, example, num_bins),
+        "confidence_calibration_error": _confidence_gaps(confidence, correct, example, num_bins),
+    }
+    tokens = np.bincount(example).astype(float)
+    drawn = resampled_sums(np.column_stack([tokens, *gaps.values()]), resamples, level, seed)
+    intervals = {}
+    for (name, table), columns in zip(gaps.items(), np.split(drawn[:, 1:], 2, axis=1), strict=True):
+        values = np.abs(columns).sum(axis=1) / drawn[:, 0]
+        intervals[name] = percentile_interval(_mean_gap(table, len(error)), values, len(examples), level)
+    return intervals
+
+
+def _alignment_gaps(error: np.ndarray, uncertainty: np.ndarray, example: np.ndarray, num_bins: int) -> np.ndarray:
+    """
+    Sum of `error - uncertainty` by example and bin of equal mass, as `(examples, num_bins)`. Equal uncertainties that
+    reach over several bins count in each with the share of them that falls there.
+    """
+    _, group, counts = np.unique(uncertainty, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    size, larger = divmod(len(error), num_bins)
+    sizes = np.where(np.arange(num_bins) < larger, size + 1, size)
+    columns = []
+    for low, high in zip(np.cumsum(sizes) - sizes, np.cumsum(sizes), strict=True):
+        inside = np.minimum(ends, high) - np.maximum(ends - counts, low)
+        columns.append(np.bincount(example, (error - uncertainty) * (inside.clip(0) / counts)[group]))
+    return np.column_stack(columns)
+
+
+def _confidence_gaps(confidence: np.ndarray, correct: np.ndarray, example: np.ndarray, num_bins: int) -> np.ndarray:
+    """Sum of `correct - confidence` by example and bin of equal width, as `(examples, num_bins)`."""
     bins = np.clip(np.ceil(confidence * num_bins).astype(int) - 1, 0, num_bins - 1)
-    gaps = np.bincount(bins, weights=correct - confidence, minlength=num_bins)
-    return float(np.abs(gaps).sum() / len(confidence))
+    cells = (example.max(initial=-1) + 1) * num_bins
+    return np.bincount(example * num_bins + bins, correct - confidence, minlength=cells).reshape(-1, num_bins)
+
+
+def _mean_gap(gaps: np.ndarray, n: int) -> float:
+    """`sum |B|/n |mean gap in B|` from the sums of the gaps by example and bin."""
+    return float(np.abs(gaps.sum(axis=0)).sum() / n) if n else float("nan")

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..functional import check_choice
+from .bootstrap import Interval, percentile_interval
+from .clusters import cluster_mean_interval, resampled_sums
 
 
 QUALITIES = ("bleu", "chrf", "rouge1", "rouge2", "rougeL")
@@ -24,6 +26,34 @@ def corpus_quality(name: str, predictions: Sequence[str], references: Sequence[s
     if name in ("bleu", "chrf"):
         return _sacrebleu(name).corpus_score(list(predictions), [list(references)]).score
     return 100 * float(sentence_quality(name, predictions, references).mean())
+
+
+def corpus_quality_interval(
+    name: str,
+    predictions: Sequence[str],
+    references: Sequence[str],
+    resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    """
+    [`corpus_quality`] with its bootstrap interval over the texts. BLEU and chrF are computed anew for each resample,
+    from the statistics of each text that sacrebleu sums up itself (matches, lengths); nothing is tokenised again.
+
+    Same options as [`bootstrap_interval`], and the same draws.
+    """
+    _check(name, predictions, references)
+    if name.startswith("rouge") or not predictions:
+        values = 100 * sentence_quality(name, predictions, references)
+        return cluster_mean_interval(values, np.ones(len(values)), resamples, level, seed)
+    metric = _sacrebleu(name)
+    table = np.array(metric._extract_corpus_statistics(list(predictions), [list(references)]), dtype=float)
+
+    def score(totals: np.ndarray) -> float:
+        return metric._compute_score_from_stats(totals.astype(int).tolist()).score
+
+    values = np.array([score(totals) for totals in resampled_sums(table, resamples, level, seed)])
+    return percentile_interval(score(table.sum(axis=0)), values, len(table), level)
 
 
 def sentence_quality(name: str, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:

@@ -1,7 +1,14 @@
 """Uncertainty scores of generated texts, fed by one shared collection pass. Higher means less certain."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..functional import check_choice
 from .base import Scorer
-from .collection import Collected, CollectionSettings, Collector, ScoredText
+from .collection import Batch, Collected, CollectionSettings, Collector, ScoredText
+from .compat import PolygraphCollector, PolygraphConditionalMutualInformation
 from .mutual_information import ConditionalPointwiseMutualInformation, PointwiseMutualInformation
 from .sampled import MonteCarloNormalizedSequenceEntropy, MonteCarloSequenceEntropy
 from .single_pass import MaximumSequenceProbability, MeanTokenEntropy, Perplexity
@@ -17,4 +24,19 @@ SCORERS: dict[str, type[Scorer]] = {
     "cpmi": ConditionalPointwiseMutualInformation,
 }
 
-__all__ = ["SCORERS", "Collected", "CollectionSettings", "Collector", "ScoredText", "Scorer"]
+
+def make_scorers(
+    model: Any, tokenizer: Any, names: Sequence[str], settings: CollectionSettings
+) -> tuple[dict[str, Scorer], Collector]:
+    """The scorers with these names, and the collector that brings what they need."""
+    for name in names:
+        check_choice("scorers", name, tuple(SCORERS))
+    scorers = {name: SCORERS[name]() for name in names}
+    if settings.compat and "cpmi" in scorers:
+        scorers["cpmi"] = PolygraphConditionalMutualInformation()
+    needs = frozenset().union(*(scorer.needs for scorer in scorers.values()))
+    kind = PolygraphCollector if settings.compat else Collector
+    return scorers, kind(model, tokenizer, needs, settings)
+
+
+__all__ = ["SCORERS", "Batch", "Collected", "CollectionSettings", "Collector", "ScoredText", "Scorer", "make_scorers"]

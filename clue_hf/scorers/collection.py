@@ -7,7 +7,7 @@ Only two numbers per token are kept, never a distribution over the vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,9 +18,15 @@ from transformers.utils.logging import tqdm
 
 from ..data.text import IGNORED, encode_texts
 from ..data.tokenizer import with_padding
+from ..functional import check_choice
+from ..models.mc_dropout import active_dropout
 from ..tasks import TextTask
 from ..tasks.head import unwrap
 from .sampling import sampler, stream_seed
+
+
+#: Numbers of the streams that are not one of the samples 0, 1, 2 ...
+OUTPUT, DROPOUT = -1, -2
 
 
 @dataclass
@@ -51,6 +57,16 @@ class Collected:
     #: ln p(y_t | y_<t) of the output's tokens with an empty source
     unconditional: np.ndarray | None = None
     samples: list[ScoredText] = field(default_factory=list)
+    #: the reference, where one was given, as the model sees it
+    reference: ScoredText | None = None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sources that run through the model together: the numbers of their rows, and their token ids."""
+
+    rows: list[int]
+    prompts: list[list[int]]
 
 
 @dataclass
@@ -62,15 +78,21 @@ class CollectionSettings:
         max_new_tokens (`int`):
             Longest output.
         generation (`dict`):
-            More settings of `generate` for the output itself, such as `num_beams`.
+            More settings of `generate` for the output itself: `num_beams`, or `do_sample` with `temperature` ...; by
+            default it is greedy.
         num_samples (`int`):
             Samples per source for the scorers that need them.
         sampling (`dict`):
             `temperature`, `top_k` and `top_p` of the samples. By default they come from the model's own distribution.
         source_prefix (`str`):
             Text put before every source; the empty source of `pmi` goes without it unless `pmi_source="prefix"`.
+        mc_samples (`int`):
+            With K > 0 the probabilities of a text's tokens are the mean over K passes with dropout active; what is
+            generated and sampled stays as it is. The masks depend on the batch, so the scores do too, a little.
+        compat (`str`, *optional*):
+            `"lm-polygraph"`: as LM-Polygraph 0.7.0 computes it, see `clue_hf/scorers/compat.py`.
         seed (`int`):
-            Seed of the samples.
+            Seed of the samples and of dropout.
     """
 
     max_new_tokens: int = 128
@@ -80,8 +102,20 @@ class CollectionSettings:
     sampling: dict[str, Any] = field(default_factory=dict)
     source_prefix: str = ""
     pmi_source: str = "empty"
+    mc_samples: int = 0
+    compat: str | None = None
     batch_size: int = 16
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("max_new_tokens", "max_source_length", "num_samples", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 1, but is {getattr(self, name)!r}.")
+        if self.mc_samples < 0:
+            raise ValueError(f"`mc_samples` must not be negative, but is {self.mc_samples!r}.")
+        check_choice("pmi_source", self.pmi_source, ("empty", "prefix"))
+        if self.compat is not None:
+            check_choice("compat", self.compat, ("lm-polygraph",))
 
 
 class Collector:
@@ -108,59 +142,89 @@ class Collector:
         self.is_seq2seq = self.task.kind == "seq2seq"
 
     def collect(
-        self, sources: Sequence[str], targets: Sequence[str] | None = None, first_row: int = 0
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str] | None = None,
+        references: Sequence[str] | None = None,
     ) -> list[Collected]:
         """
-        One entry per source, in their order. With `targets` those are scored and nothing is generated. `first_row` is
-        the number of the first source where these are part of more: samples depend on it.
+        One entry per source, in their order. With `targets` those are scored and nothing is generated; `references`
+        are scored beside what is generated.
         """
-        found: list[Collected | None] = [None] * len(sources)
+        found: dict[int, Collected] = {}
+        batches = self.plan(sources)
+        for batch in tqdm(batches, desc="Generating", disable=len(batches) < 3):
+            given = None if targets is None else [targets[row] for row in batch.rows]
+            expected = None if references is None else [references[row] for row in batch.rows]
+            found.update(zip(batch.rows, self.collect_batch(batch, given, expected), strict=True))
+        return [found[row] for row in range(len(sources))]
+
+    def plan(self, sources: Sequence[str], first_row: int = 0) -> list[Batch]:
+        """
+        The sources as batches of similar length, which pad little. `first_row` is the number of the first source where
+        these are part of more: samples depend on the number of a row, on nothing else.
+        """
+        prompts = self._encode_sources([self.settings.source_prefix + source for source in sources])
+        order = sorted(range(len(sources)), key=lambda row: len(prompts[row]))
+        parts = (
+            order[start : start + self.settings.batch_size] for start in range(0, len(order), self.settings.batch_size)
+        )
+        return [Batch([first_row + row for row in part], [prompts[row] for row in part]) for part in parts]
+
+    @torch.no_grad()
+    def collect_batch(
+        self, batch: Batch, targets: Sequence[str] | None = None, references: Sequence[str] | None = None
+    ) -> list[Collected]:
+        """One entry per row of a batch; see [`Collector.collect`]."""
         was_training = self.model.training
         self.model.eval()
         try:
-            for rows, part in self._batches(sources, targets, first_row):
-                for row, collected in zip(rows, part, strict=True):
-                    found[row] = collected
+            context = self._read(batch.prompts)
+            if targets is None:
+                outputs = self._generate(context, self._decoding(batch))
+            else:
+                outputs = self._encode_targets(targets)
+            collected = [Collected(text) for text in self._score(context, outputs, batch)]
+            if references is not None:
+                for entry, scored in zip(
+                    collected, self._score(context, self._encode_targets(references), batch), strict=True
+                ):
+                    entry.reference = scored
+            if "unconditional" in self.needs:
+                for entry, values in zip(collected, self._unconditional(outputs, batch), strict=True):
+                    entry.unconditional = values
+            if "samples" in self.needs:
+                self._add_samples(collected, context, batch)
         finally:
             self.model.train(was_training)
-        return [collected for collected in found if collected is not None]
-
-    @torch.no_grad()
-    def _batches(
-        self, sources: Sequence[str], targets: Sequence[str] | None, first_row: int
-    ) -> Iterator[tuple[list[int], list[Collected]]]:
-        prompts = self._encode_sources([self.settings.source_prefix + source for source in sources])
-        order = sorted(range(len(sources)), key=lambda row: len(prompts[row]))  # similar lengths pad little
-        starts = range(0, len(order), self.settings.batch_size)
-        for start in tqdm(starts, desc="Generating", disable=len(starts) < 3):
-            rows = order[start : start + self.settings.batch_size]
-            given = None if targets is None else [targets[row] for row in rows]
-            numbers = [first_row + row for row in rows]
-            yield rows, self._collect_batch([prompts[row] for row in rows], given, numbers)
-
-    def _collect_batch(
-        self, prompts: list[list[int]], targets: list[str] | None, numbers: list[int]
-    ) -> list[Collected]:
-        context = self._read(prompts)
-        if targets is None:
-            outputs = self._generate(context, {"do_sample": False, "num_beams": 1, **self.settings.generation})
-        else:
-            outputs = self._encode_targets(targets)
-        collected = [Collected(text) for text in self._score(context, outputs, 1)]
-        if "unconditional" in self.needs:
-            nothing = self._read([self._empty_source()] * len(prompts))
-            for entry, scored in zip(collected, self._score(nothing, outputs, 1), strict=True):
-                entry.unconditional = scored.log_probability
-        if "samples" in self.needs:
-            count = self.settings.num_samples
-            seeds = [stream_seed(self.settings.seed, row, sample) for row in numbers for sample in range(count)]
-            draw = sampler(seeds, self.model.device, **self.settings.sampling)
-            repeated = self._repeated(context, count)
-            drawn = self._generate(repeated, {"do_sample": False, "num_beams": 1, "logits_processor": draw})
-            samples = self._score(context, drawn, count)
-            for number, entry in enumerate(collected):
-                entry.samples = samples[number * count : (number + 1) * count]
         return collected
+
+    def _decoding(self, batch: Batch) -> dict[str, Any]:
+        """How the output is generated. Where it is sampled, each row is drawn from its own stream."""
+        settings = {"do_sample": False, "num_beams": 1, **self.settings.generation}
+        if not settings["do_sample"] or settings["num_beams"] > 1:
+            return settings
+        warpers = {name: settings.pop(name) for name in ("temperature", "top_k", "top_p") if name in settings}
+        seeds = [stream_seed(self.settings.seed, row, OUTPUT) for row in batch.rows]
+        return {**settings, "do_sample": False, "logits_processor": sampler(seeds, self.model.device, **warpers)}
+
+    def _unconditional(self, outputs: list[list[int]], batch: Batch) -> list[np.ndarray]:
+        """ln p(y_t | y_<t) of each output under the empty source."""
+        nothing = self._read([self._empty_source()] * len(outputs))
+        return [scored.log_probability for scored in self._score(nothing, outputs, batch)]
+
+    def _add_samples(self, collected: list[Collected], context: dict[str, Any], batch: Batch) -> None:
+        count = self.settings.num_samples
+        seeds = [stream_seed(self.settings.seed, row, sample) for row in batch.rows for sample in range(count)]
+        draw = sampler(seeds, self.model.device, **self._sampling())
+        repeated = self._repeated(context, count)
+        drawn = self._generate(repeated, {"do_sample": False, "num_beams": 1, "logits_processor": draw})
+        samples = self._describe(repeated, drawn)
+        for number, entry in enumerate(collected):
+            entry.samples = samples[number * count : (number + 1) * count]
+
+    def _sampling(self) -> dict[str, Any]:
+        return self.settings.sampling
 
     @staticmethod
     def _repeated(context: dict[str, Any], count: int) -> dict[str, Any]:
@@ -169,6 +233,7 @@ class Collector:
         for name in ("input_ids", "attention_mask"):
             if name in context:
                 repeated[name] = context[name].repeat_interleave(count, 0)
+        repeated["prompts"] = [prompt for prompt in context["prompts"] for _ in range(count)]
         if "encoder_outputs" in context:
             hidden = context["encoder_outputs"].last_hidden_state.repeat_interleave(count, 0)
             repeated["encoder_outputs"] = BaseModelOutput(hidden)
@@ -176,15 +241,21 @@ class Collector:
 
     def _read(self, prompts: list[list[int]]) -> dict[str, Any]:
         """The prompts as the model needs them: encoded once for all that follows, or padded on the left."""
+        inputs = self._read_ids(prompts)
+        if not self.is_seq2seq:
+            return inputs
+        encoded = unwrap(self.model).get_encoder()(
+            input_ids=inputs.pop("input_ids"), attention_mask=inputs["attention_mask"]
+        )
+        return {**inputs, "encoder_outputs": encoded}
+
+    def _read_ids(self, prompts: list[list[int]]) -> dict[str, Any]:
         width = max(map(len, prompts))
         pad, device = self.tokenizer.pad_token_id, self.model.device
         side = -1 if self.is_seq2seq else 1
         ids = torch.tensor([_padded(prompt, width, pad, side) for prompt in prompts], device=device)
         mask = torch.tensor([_padded([1] * len(prompt), width, 0, side) for prompt in prompts], device=device)
-        if not self.is_seq2seq:
-            return {"input_ids": ids, "attention_mask": mask, "prompts": prompts}
-        encoded = unwrap(self.model).get_encoder()(input_ids=ids, attention_mask=mask)
-        return {"encoder_outputs": encoded, "attention_mask": mask}
+        return {"input_ids": ids, "attention_mask": mask, "prompts": prompts}
 
     def _generate(self, context: dict[str, Any], settings: dict[str, Any]) -> list[list[int]]:
         """Token ids of a text per prompt, the end token included, whatever was given as prompt left out."""
@@ -201,23 +272,37 @@ class Collector:
         start = 1 if self.is_seq2seq else context["input_ids"].shape[1]
         return [self._until_end(row) for row in tokens[:, start:].tolist()]
 
-    def _score(self, context: dict[str, Any], outputs: list[list[int]], count: int) -> list[ScoredText]:
-        """Log-probability and entropy of each token, from one teacher-forced pass; `count` outputs per prompt."""
-        width = max(1, *map(len, outputs))
-        labels = torch.tensor([_padded(tokens, width, IGNORED, -1) for tokens in outputs], device=self.model.device)
-        if self.is_seq2seq:
-            inputs = {**self._repeated(context, count), "labels": labels}
-        else:
-            inputs = self._continued(context["prompts"], outputs, count)
-        described = self.task.describe(self.model, inputs).double().cpu().numpy()
-        return [self._scored_text(tokens, row) for tokens, row in zip(outputs, described, strict=True)]
+    def _score(self, context: dict[str, Any], outputs: list[list[int]], batch: Batch) -> list[ScoredText]:
+        """Each output as the model sees it, by its mean distribution over dropout where that is asked for."""
+        if not self.settings.mc_samples:
+            return self._describe(context, outputs)
+        inputs = self._read_ids(context["prompts"]) if self.is_seq2seq else context  # the encoder's dropout counts too
+        with active_dropout(self.model, stream_seed(self.settings.seed, batch.rows[0], DROPOUT)):
+            return self._describe(inputs, outputs, self.settings.mc_samples)
 
-    def _continued(self, prompts: list[list[int]], outputs: list[list[int]], count: int) -> dict[str, torch.Tensor]:
-        """Prompts and their outputs as one text each, padded on the right, with the outputs as labels."""
-        repeated = [prompt for prompt in prompts for _ in range(count)]
-        rows = [prompt + tokens for prompt, tokens in zip(repeated, outputs, strict=True)]
-        width, pad, device = max(map(len, rows)), self.tokenizer.pad_token_id, self.model.device
-        labels = [[IGNORED] * len(prompt) + tokens for prompt, tokens in zip(repeated, outputs, strict=True)]
+    def _describe(self, context: dict[str, Any], outputs: list[list[int]], passes: int = 1) -> list[ScoredText]:
+        """Log-probability and entropy of each token, from a teacher-forced pass."""
+        described = self.task.describe(self.model, self._teacher_forced(context, outputs), passes)
+        rows = described.double().cpu().numpy()
+        # where the labels of each row begin: a causal model reads the prompt before them, and predicts one ahead
+        starts = [0 if self.is_seq2seq else len(prompt) - 1 for prompt in context["prompts"]]
+        return [
+            self._scored_text(tokens, row[start : start + len(tokens)])
+            for tokens, row, start in zip(outputs, rows, starts, strict=True)
+        ]
+
+    def _teacher_forced(self, context: dict[str, Any], outputs: list[list[int]]) -> dict[str, Any]:
+        """Model inputs that have the outputs as labels; a causal model reads prompt and output as one text."""
+        device = self.model.device
+        if self.is_seq2seq:
+            width = max(1, *map(len, outputs))
+            rows = [_padded(tokens, width, IGNORED, -1) for tokens in outputs]
+            inputs = {name: value for name, value in context.items() if name != "prompts"}
+            return {**inputs, "labels": torch.tensor(rows, device=device)}
+        prompts, pad = context["prompts"], self.tokenizer.pad_token_id
+        rows = [prompt + tokens for prompt, tokens in zip(prompts, outputs, strict=True)]
+        width = max(map(len, rows))
+        labels = [[IGNORED] * len(prompt) + tokens for prompt, tokens in zip(prompts, outputs, strict=True)]
         return {
             "input_ids": torch.tensor([_padded(row, width, pad, -1) for row in rows], device=device),
             "attention_mask": torch.tensor([_padded([1] * len(row), width, 0, -1) for row in rows], device=device),
@@ -225,10 +310,9 @@ class Collector:
         }
 
     def _scored_text(self, tokens: list[int], described: np.ndarray) -> ScoredText:
-        kept = described[~np.isnan(described[:, 0])]
         text = str(self.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
         ended = bool(tokens) and tokens[-1] in self._end_tokens()
-        error, entropy, confidence, correct = kept.T
+        error, entropy, confidence, correct = described.T
         return ScoredText(text, tokens, -error, entropy, confidence, correct, ended)
 
     def _until_end(self, tokens: list[int]) -> list[int]:
@@ -246,12 +330,12 @@ class Collector:
         encoded = encode_texts(self.tokenizer, texts, self.settings.max_source_length)[0] if texts else []
         return [prompt or self._empty_source() for prompt in encoded]
 
-    def _encode_targets(self, targets: list[str]) -> list[list[int]]:
+    def _encode_targets(self, targets: Sequence[str]) -> list[list[int]]:
         limit = self.settings.max_new_tokens
         if self.is_seq2seq:
-            return encode_texts(self.tokenizer, targets, limit, target=True)[0]
-        ids = self.tokenizer(targets, add_special_tokens=False, verbose=False)["input_ids"]
-        return [[*tokens[: limit - 1], self.tokenizer.eos_token_id] for tokens in ids]
+            return encode_texts(self.tokenizer, list(targets), limit, target=True)[0]
+        ids = self.tokenizer(list(targets), add_special_tokens=False, verbose=False)["input_ids"]
+        return [[*tokens, self.tokenizer.eos_token_id][:limit] for tokens in ids]
 
     def _empty_source(self) -> list[int]:
         text = self.settings.source_prefix if self.settings.pmi_source == "prefix" else ""

@@ -114,8 +114,11 @@ class Task(ABC):
         """Runs the model on a batch. What it returns has the `reduce` of a [`Prediction`]."""
 
     @abstractmethod
-    def describe(self, model: torch.nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
-        """Error, uncertainty, confidence and correctness of each item: (examples, items, 4), NaN where none counts."""
+    def describe(self, model: torch.nn.Module, inputs: dict[str, Any], passes: int = 1) -> torch.Tensor:
+        """
+        Error, uncertainty, confidence and correctness of each item: (examples, items, 4), NaN where none counts; with
+        several (stochastic) passes those of their mean distribution.
+        """
 
     @abstractmethod
     def count(self, batches: list[dict[str, Any]]) -> torch.Tensor:

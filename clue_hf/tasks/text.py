@@ -13,7 +13,7 @@ from transformers.utils import logging
 from ..data.text import prepare_text_dataset
 from ..data.tokenizer import with_padding
 from ..functional import error_and_entropy
-from ..kernels import fused_linear_objective, linear_statistics, logit_statistics
+from ..kernels import fused_linear_objective, linear_statistics, logit_statistics, mixture_statistics
 from .base import Prediction, Task
 from .head import LinearHead, head_replaced, read_head, unwrap, why_not_fusable
 
@@ -107,7 +107,7 @@ class TextTask(Task):
             raise ValueError(
                 "The batch has no `labels`: give the dataset a target column, or tokenise it with labels."
             )
-        inputs, labels = self._split_labels(base, inputs)
+        inputs, labels = self.split_labels(base, inputs)
         if not (return_outputs or objective.needs_logits) and self._may_fuse(model, inputs):
             head = read_head(base)
             self.num_classes = head.weight.shape[0]
@@ -122,20 +122,33 @@ class TextTask(Task):
         return Prediction(error, entropy, example, len(labels), targets, logits, outputs if return_outputs else None)
 
     @torch.no_grad()
-    def describe(self, model: nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
-        """Error, entropy, top-1 probability and top-1 correctness of each label: (rows, labels, 4), NaN if ignored."""
+    def describe(self, model: nn.Module, inputs: dict[str, Any], passes: int = 1) -> torch.Tensor:
+        """
+        Error, entropy, top-1 probability and top-1 correctness of each label: (rows, labels, 4), NaN if ignored. With
+        several passes (of a model whose dropout is active), those of the mean of their distributions.
+        """
         base = unwrap(model)
-        inputs, labels = self._split_labels(base, inputs)
+        inputs, labels = self.split_labels(base, inputs)
         kept = labels != -100
         if self._may_fuse(model, inputs):
-            head, hidden = read_head(base), self._hidden(model, base, inputs, labels)
-            found = linear_statistics(hidden[kept], head.weight, labels[kept], bias=head.bias)
+            head = read_head(base)
+            hidden = torch.stack([self._hidden(model, base, inputs, labels)[kept] for _ in range(passes)])
+            statistics = linear_statistics if passes == 1 else mixture_statistics
+            found = statistics(hidden[0] if passes == 1 else hidden, head.weight, labels[kept], bias=head.bias)
         else:
-            logits = self._aligned(model(**inputs)["logits"], labels)[kept]
-            found = logit_statistics(logits.float(), labels[kept])
+            logits = self.logits(model, inputs, labels)
+            if passes > 1:
+                logits = logits.log_softmax(-1)
+                for _ in range(passes - 1):
+                    logits = torch.logaddexp(logits, self.logits(model, inputs, labels).log_softmax(-1))
+            found = logit_statistics(logits, labels[kept])
         described = torch.full((*labels.shape, 4), float("nan"), device=labels.device)
         described[kept] = torch.stack([column.float() for column in found], -1)
         return described
+
+    def logits(self, model: nn.Module, inputs: dict[str, Any], labels: torch.Tensor) -> torch.Tensor:
+        """The float32 logits behind each label that counts: (items, vocabulary)."""
+        return self._aligned(model(**inputs)["logits"], labels)[labels != -100].float()
 
     def count(self, batches: list[dict[str, Any]]) -> torch.Tensor:
         kept = [self._targets(batch) != -100 for batch in batches]
@@ -167,12 +180,12 @@ class TextTask(Task):
             return inputs["shift_labels"]
         return inputs["labels"][:, 1:] if self.kind == "causal" else inputs["labels"]
 
-    def _split_labels(self, base: Any, inputs: dict[str, Any]) -> tuple[dict[str, Any], torch.Tensor]:
+    def split_labels(self, model: Any, inputs: dict[str, Any]) -> tuple[dict[str, Any], torch.Tensor]:
         """Model inputs without labels (the model must not compute a loss of its own), and the targets."""
         rest = {name: value for name, value in inputs.items() if name not in ("labels", "shift_labels")}
         given = any(rest.get(name) is not None for name in ("decoder_input_ids", "decoder_inputs_embeds"))
         if self.kind == "seq2seq" and not given:
-            rest["decoder_input_ids"] = base.prepare_decoder_input_ids_from_labels(labels=inputs["labels"])
+            rest["decoder_input_ids"] = unwrap(model).prepare_decoder_input_ids_from_labels(labels=inputs["labels"])
         return rest, self._targets(inputs)
 
     def _hidden(self, model: nn.Module, base: Any, inputs: dict[str, Any], labels: torch.Tensor) -> torch.Tensor:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from clue_hf import EvaluationReport, UncertaintyEvaluator
 from clue_hf.cli.main import main
 from clue_hf.data.embedded.phrases import phrase_rows
 
@@ -29,7 +30,7 @@ WORDS = ["evaluate", "model", "--config", "run.yaml", "--num_samples", "2", "--r
 
 def test_the_file_of_a_training_serves_the_evaluation(here, capsys):
     assert main([*WORDS, "--scorers", "msp,perplexity"]) == 0
-    assert "corpus chrf" in capsys.readouterr().out
+    assert "chrf: corpus" in capsys.readouterr().out
     report = json.loads(Path("model/uncertainty_report/report.json").read_text())
     assert list(report["metrics"]["scorers"]) == ["msp", "perplexity"]
     assert report["metrics"]["n"] == 30
@@ -46,8 +47,62 @@ def test_a_model_compared_with_itself_does_not_differ(here, capsys):
         assert entry["prr"]["value"] == 0
         assert entry["prr"]["p_value"] == 1
         assert entry["area"] == {"difference": 0, "ranking": 0, "quality": 0}
-    assert "model minus model" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "model minus model" in printed
+    assert "report.html" in printed
     assert Path("report/compared_with/report.json").exists()
+    assert 'Compared with <span dir="auto">model</span>' in Path("report/report.html").read_text()
+
+
+def test_an_evaluation_that_was_interrupted_is_continued(here, capsys, monkeypatch):
+    whole = [*WORDS, "--scorers", "msp", "--per_device_eval_batch_size", "4", "--report_dir", "report"]
+    judged, batches = UncertaintyEvaluator._judged, []
+
+    def interrupted(self, batch, *rest):
+        batches.append(batch)
+        if len(batches) == 4:
+            raise KeyboardInterrupt
+        return judged(self, batch, *rest)
+
+    monkeypatch.setattr(UncertaintyEvaluator, "_judged", interrupted)
+    assert main(whole) == 130
+    assert "kept in report; --resume true continues" in capsys.readouterr().err
+    assert main(whole) == 2
+    assert "Continue it with --resume" in capsys.readouterr().err
+    assert main([*whole, "--resume", "true"]) == 0
+    assert len(batches) == 8 + 1  # the interrupted one twice
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    assert main([*whole[:-1], "fresh"]) == 0
+    resumed, fresh = (json.loads(Path(name, "report.json").read_text())["metrics"] for name in ("report", "fresh"))
+    assert resumed == fresh
+
+
+def test_every_way_to_decode_and_to_score(here):
+    words = [*WORDS, "--max_eval_samples", "6", "--scorers", "msp,pmi", "--quality", "rouge2,bleu"]
+    outputs = {}
+    for name, options in {
+        "beams": ["--generation_num_beams", "3"],
+        "sampled": ["--do_sample", "true", "--temperature", "2", "--top_k", "20"],
+        "compat": ["--compat", "lm-polygraph"],
+    }.items():
+        assert main([*words, *options, "--report_dir", name]) == 0
+        report = EvaluationReport.load(name)
+        assert list(report.metrics["quality"]) == ["rouge2", "bleu"]
+        outputs[name] = [example["output"] for example in report.examples]
+    assert outputs["sampled"] != outputs["beams"]
+    assert "compat mode" in Path("compat/summary.md").read_text()
+
+
+def test_two_processes_from_one_command(here):
+    words = ["evaluate", "model", "--config", "run.yaml", "--resamples", "20", "--scorers", "msp,mc_sequence_entropy",
+             "--num_samples", "2", "--per_device_eval_batch_size", "4"]  # fmt: skip
+    assert main([*words, "--report_dir", "two", "--num_processes", "2"]) == 0
+    assert main([*words, "--report_dir", "one"]) == 0
+    one, two = (EvaluationReport.load(name) for name in ("one", "two"))
+    for name in ("msp", "mc_sequence_entropy"):
+        assert one.uncertainty(name) == pytest.approx(two.uncertainty(name), abs=1e-4)
+    assert [example["output"] for example in one.examples] == [example["output"] for example in two.examples]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +111,10 @@ def test_a_model_compared_with_itself_does_not_differ(here, capsys):
         (["evaluate", "--config", "run.yaml"], "Which model?"),
         (["evaluate", "nobody/nothing", "--config", "run.yaml"], "hf download nobody/nothing"),
         ([*WORDS, "--scorers", "mps"], "`scorers` must be among msp"),
-        ([*WORDS, "--quality", "blue"], "`quality` must be one of"),
+        ([*WORDS, "--quality", "blue"], "`quality` must be among"),
+        ([*WORDS, "--mc_samples", "2"], "no dropout"),
+        ([*WORDS, "--compat", "lm_polygraph"], "`compat` must be"),
+        ([*WORDS, "--per_device_eval_batch_size", "0"], "must be at least 1"),
         ([*WORDS, "--split", "dev"], "'dev' is not in the data"),
         ([*WORDS, "--source_column", "x", "--target_column", "y"], "source_column 'x' is not in the data"),
         ([*WORDS, "--num_sample", "2"], "Did you mean 'num_samples'"),

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from clue_hf.cli.main import main
-from clue_hf.metrics import prediction_rejection_ratio
+from clue_hf.metrics import prediction_rejection_ratio, rejection_definition, rejection_report
 
 
 @pytest.fixture
@@ -27,17 +27,22 @@ def here(tmp_path, monkeypatch):
 def test_the_ratio_is_that_of_the_metric(here, capsys):
     words = ["score", "--file", "rows.jsonl", "--uncertainty_columns", "scores.good", "scores.random"]
     assert main([*words, "--quality_column", "bleu", "--resamples", "200", "--output", "out.json"]) == 0
-    found = json.loads(Path("out.json").read_text())["scores"]
+    written = json.loads(Path("out.json").read_text())
+    found = written["scores"]
+    assert written["definitions"].keys() == found["scores.good"]["metrics"].keys()
+    assert written["definitions"]["prr_0.5"] == rejection_definition("prr_0.5")
     quality = [row["bleu"] for row in here]
     for name in ("good", "random"):
         report = found[f"scores.{name}"]
         value = report["metrics"]["prr"]["value"]
         assert value == pytest.approx(prediction_rejection_ratio([row["scores"][name] for row in here], quality))
-        low, high = report["intervals"]["prr"]
-        assert low <= value <= high
-        assert report["n"] == 60
+        for metric, entry in report["metrics"].items():
+            assert entry["low"] <= entry["value"] <= entry["high"], metric
+            assert entry["n"] == report["n"] == 60
     assert found["scores.good"]["metrics"]["prr"]["value"] > 0.7
-    assert "| scores.good" in capsys.readouterr().out
+    ratio = found["scores.good"]["metrics"]["prr"]
+    cell = f"{ratio['value']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}]"
+    assert f"| scores.good   | 60 | {cell}" in capsys.readouterr().out
 
 
 def test_rows_without_a_number(here, capsys):
@@ -46,12 +51,12 @@ def test_rows_without_a_number(here, capsys):
     words = ["score", "--file", "gaps.jsonl", "--resamples", "0", "--output", "out.json"]
     assert main(words) == 2
     assert "row 3" in capsys.readouterr().err
-    for policy, n, ratio in (("drop", 9, 1.0), ("reject_last", 10, None)):
+    uncertainty, quality = [np.nan if i == 3 else i for i in range(10)], [-i for i in range(10)]
+    for policy, n in (("drop", 9), ("reject_last", 10)):
         assert main([*words, "--nan_policy", policy]) == 0
         report = json.loads(Path("out.json").read_text())["scores"]["uncertainty"]
         assert (report["n"], report["not_finite"]) == (n, 1)
-        value = report["metrics"]["prr"]["value"]
-        assert value == pytest.approx(1.0) if ratio else value < 1
+        assert report["metrics"] == rejection_report(uncertainty, quality, nan_policy=policy)
     assert "aurc is not defined: a quality lies outside [0, 1]" in capsys.readouterr().out
 
 

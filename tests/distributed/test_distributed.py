@@ -51,6 +51,22 @@ def test_evaluation_counts_every_row_once(tmp_path):
     assert two == pytest.approx(one, rel=1e-5)
 
 
+def test_the_report_on_uncertainty_is_the_same(tmp_path):
+    one, two = both("uncertainty", tmp_path)
+    assert len(one["rows"]) == len(two["rows"]) == 29
+    for (row, output, scores), (other_row, other_output, other_scores) in zip(one["rows"], two["rows"], strict=True):
+        assert (row, output) == (other_row, other_output)
+        assert scores == pytest.approx(other_scores, rel=1e-5, abs=1e-6)
+    for name, metrics in one["metrics"]["scorers"].items():
+        for metric, entry in metrics.items():
+            found = two["metrics"]["scorers"][name][metric]
+            assert found["value"] == pytest.approx(entry["value"], abs=1e-6)
+            assert found.get("low") == pytest.approx(entry.get("low"), abs=1e-6)
+    assert two["dropped"] == pytest.approx(one["dropped"], abs=1e-4)
+    assert one["logged"] == pytest.approx(one["metrics"]["scorers"]["perplexity"]["prr"]["value"], abs=1e-5)
+    assert two["logged"] == pytest.approx(one["logged"], abs=1e-5)
+
+
 def test_an_output_weight_of_its_own(tmp_path):
     close(*both("untied", tmp_path))
 

@@ -4,9 +4,13 @@ import json
 import sys
 from pathlib import Path
 
+import datasets
 import torch
 from helpers import log_lines, make_batch, make_data, make_model, make_trainer
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from clue_hf import UncertaintyEvaluator
+from clue_hf.data.embedded.phrases import phrase_rows
 from clue_hf.objectives import CLUE
 from clue_hf.tasks import TextTask
 
@@ -31,6 +35,28 @@ def layouts(folder, world):
                             per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation,
                         )  # fmt: skip
     return found
+
+
+def uncertainty(folder, world):
+    """A report with samples and dropout, alone and from within a trainer; 29 rows make 10 batches of 3 at most."""
+    name = Path(__file__).parents[1] / "fixtures/lm_polygraph/model"
+    model = AutoModelForSeq2SeqLM.from_pretrained(name, dtype="float32", dropout_rate=0.1)
+    tokenizer = AutoTokenizer.from_pretrained(name)
+    rows = phrase_rows("test", 29)
+    settings = {"max_new_tokens": 16, "num_samples": 2, "batch_size": 3, "resamples": 20}
+    report = UncertaintyEvaluator(model, tokenizer, **settings).evaluate(rows, folder=folder / "report")
+    dropped = UncertaintyEvaluator(model, tokenizer, ["msp"], mc_samples=3, **settings).evaluate(rows)
+    trainer = make_trainer(
+        model, folder, evaluation=datasets.Dataset.from_list(rows), processing_class=tokenizer,
+        evaluator=UncertaintyEvaluator(scorers=["perplexity"], **settings),
+    )  # fmt: skip
+    logged = trainer.evaluate()
+    return {
+        "metrics": report.metrics,
+        "rows": [(example["row"], example["output"], example["scores"]) for example in report.examples],
+        "dropped": dropped.metrics["scorers"]["msp"]["prr"]["value"],
+        "logged": logged["eval_prr_perplexity"],
+    }
 
 
 def evaluation(folder, world):

@@ -1,9 +1,12 @@
+import copy
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import sacrebleu
+import torch
+from scipy.stats import spearmanr
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from clue_hf import EvaluationReport, UncertaintyEvaluator
@@ -43,7 +46,7 @@ def test_outputs_and_scores_are_those_recorded_with_another_library(report):
     assert all(text in json.dumps(recorded, ensure_ascii=False) for text in texts)
     for example in report.examples:
         assert len(example["tokens"]) == len(example["token_log_probabilities"]) == len(example["token_entropies"])
-        assert example["scores"]["msp"] == pytest.approx(-sum(example["token_log_probabilities"]), rel=1e-6)
+        assert example["scores"]["msp"] == pytest.approx(-sum(example["token_log_probabilities"]), abs=1e-4)
 
 
 def test_metrics_follow_from_the_examples(report):
@@ -53,7 +56,9 @@ def test_metrics_follow_from_the_examples(report):
         sacrebleu.sentence_bleu(output, [row["target"]]).score / 100 for output, row in zip(outputs, ROWS, strict=True)
     ]
     assert quality == pytest.approx(expected)
-    assert report.metrics["corpus_bleu"] == sacrebleu.corpus_bleu(outputs, [[row["target"] for row in ROWS]]).score
+    corpus = report.metrics["quality"]["bleu"]["corpus"]
+    assert corpus["value"] == pytest.approx(sacrebleu.corpus_bleu(outputs, [[row["target"] for row in ROWS]]).score)
+    assert corpus["low"] < corpus["value"] < corpus["high"]
     for name in SCORERS:
         entry = report.metrics["scorers"][name]["prr"]
         scores = [example["scores"][name] for example in report.examples]
@@ -63,6 +68,53 @@ def test_metrics_follow_from_the_examples(report):
     assert report.metrics["references"]["tokens"] > 40
 
 
+def test_every_metric_has_a_definition_a_number_of_examples_and_an_interval_or_a_reason(report):
+    definitions = report.description["metrics"]
+    for metrics in (*report.metrics["scorers"].values(), report.metrics["references"]):
+        for name, entry in metrics.items():
+            if name in ("tokens", "true_entropy_correlation"):
+                continue
+            assert name in definitions
+            assert entry["n"] == 40
+            assert entry["low"] <= entry["high"] if entry["value"] is not None else entry["reason"]
+
+
+def test_several_qualities_and_what_is_said_about_the_outputs(parts):
+    report = evaluate(parts, ROWS[:20], quality=["chrf", "rougeL"], scorers=["perplexity", "cpmi"])
+    for example in report.examples:
+        assert example["quality"] == example["qualities"]["chrf"]
+    assert list(report.metrics["other_qualities"]) == ["rougeL"]
+    expected = prediction_rejection_ratio(
+        report.uncertainty("cpmi"), [example["qualities"]["rougeL"] for example in report.examples]
+    )
+    assert report.metrics["other_qualities"]["rougeL"]["cpmi"]["prr"]["value"] == pytest.approx(expected)
+    values = [value for example in report.examples for value in example["token_log_probabilities"]]
+    assert report.metrics["outputs"]["exp_perplexity"] == pytest.approx(np.exp(-np.mean(values)), rel=1e-6)
+    entropies = np.concatenate([example["token_entropies"] for example in report.examples])
+    assert report.metrics["outputs"]["share_of_tokens_above_cpmi_tau"] == np.mean(entropies >= 3.599)
+
+
+def test_rank_correlation_with_the_true_entropy(parts):
+    rows = phrase_rows("test", 60, seed=2)
+    report = UncertaintyEvaluator(*parts, scorers=["mc_sequence_entropy"], max_new_tokens=32, resamples=0).evaluate(
+        rows, entropy_column="entropy"
+    )
+    expected = spearmanr(report.uncertainty("mc_sequence_entropy"), [row["entropy"] for row in rows]).statistic
+    found = report.metrics["scorers"]["mc_sequence_entropy"]["true_entropy_correlation"]
+    assert found["value"] == pytest.approx(expected)
+    assert found["value"] > 0.3
+    assert "Rank correlation with the true entropy" in report.summary()
+
+
+def test_the_mode_of_another_library_is_named(parts):
+    report = evaluate(parts, ROWS[:10], scorers=["pmi", "cpmi"], compat="lm-polygraph")
+    recorded = json.loads((FOLDER / "recorded.json").read_text())
+    assert report.description["compat"] == "lm-polygraph"
+    assert "lm-polygraph computes them" in report.summary()
+    assert "3.599" in report.description["scorers"]["cpmi"]
+    assert min(recorded["scores"]["pmi"]) < report.uncertainty("pmi").max() < max(recorded["scores"]["pmi"])
+
+
 def test_shards_batches_and_streams_give_the_same_report(parts, report, monkeypatch):
     monkeypatch.setattr(module, "SHARD", 7)
     other = evaluate(parts, rows=iter(ROWS), batch_size=3)
@@ -70,25 +122,100 @@ def test_shards_batches_and_streams_give_the_same_report(parts, report, monkeypa
     for one, two in zip(report.examples, other.examples, strict=True):
         assert one["scores"] == pytest.approx(two["scores"], rel=1e-4, abs=1e-4)
     for name in ("error", "uncertainty", "token_ece"):
-        assert other.metrics["references"][name] == pytest.approx(report.metrics["references"][name], rel=1e-4)
+        found, expected = (one.metrics["references"][name]["value"] for one in (other, report))
+        assert found == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
 def test_it_saves_and_loads(report, tmp_path):
     report.save(tmp_path / "report")
     loaded = EvaluationReport.load(tmp_path / "report")
-    assert loaded.examples == report.examples
+    assert list(loaded.examples) == list(report.examples)
+    assert loaded.examples[3:5] == report.examples[3:5]
     assert loaded.metrics == report.metrics
     summary = (tmp_path / "report/summary.md").read_text()
     assert "| perplexity" in summary
     assert "nrefs:1" in summary
     assert all(name in report.table() for name in SCORERS)
+    files = {file.name for file in (tmp_path / "report").iterdir()}
+    assert {"report.json", "examples.jsonl", "summary.md", "report.html"} <= files
+    for name in ("rejection_curves", "risk_coverage", "reliability", "score_histograms"):
+        assert {f"{name}.png", f"{name}.svg"} <= files
+    assert not any(name.endswith((".tmp", "unfinished.jsonl")) for name in files)
+
+
+class Interrupted(Exception):
+    pass
+
+
+def stop_after(rows, count):
+    """The rows as a stream that breaks off; it is read a shard at a time."""
+    yield from rows[:count]
+    raise Interrupted
+
+
+@pytest.mark.parametrize("cut", [0, 7])
+def test_an_interrupted_run_goes_on_where_it_stopped(parts, report, tmp_path, monkeypatch, cut):
+    monkeypatch.setattr(module, "SHARD", 8)
+    folder, unfinished = tmp_path / "report", tmp_path / "report" / "examples.unfinished.jsonl"
+    settings = {"max_new_tokens": 32, "num_samples": 3, "resamples": 50, "batch_size": 3}
+    with pytest.raises(Interrupted):
+        UncertaintyEvaluator(*parts, **settings).evaluate(stop_after(ROWS, 24), folder=folder)
+    lines = unfinished.read_bytes()
+    assert lines.count(b"\n") == 1 + 24
+    unfinished.write_bytes(lines[: len(lines) - cut])  # in the middle of a line
+    with pytest.raises(UserError, match="--resume"):
+        UncertaintyEvaluator(*parts, **settings).evaluate(ROWS, folder=folder)
+    with pytest.raises(UserError, match="another max_new_tokens: 32, now 16"):
+        UncertaintyEvaluator(*parts, **{**settings, "max_new_tokens": 16}).evaluate(ROWS, folder=folder, resume=True)
+    changed = [{**ROWS[0], "source": "another"}, *ROWS[1:]]
+    with pytest.raises(UserError, match="row 0 .* has changed"):
+        UncertaintyEvaluator(*parts, **settings).evaluate(changed, folder=folder, resume=True)
+
+    evaluator, generated = UncertaintyEvaluator(*parts, **settings), []
+    judged = evaluator._judged
+    monkeypatch.setattr(
+        evaluator, "_judged", lambda batch, *rest: generated.extend(batch.rows) or judged(batch, *rest)
+    )
+    resumed = evaluator.evaluate(ROWS, folder=folder, resume=True)
+    again = {row for row in generated if row < 24}
+    assert len(again) <= 3 if cut else not again
+    assert set(range(24, 40)) <= set(generated)
+    assert [example["row"] for example in resumed.examples] == list(range(40))
+    assert [example["output"] for example in resumed.examples] == [row["output"] for row in report.examples]
+    assert resumed.metrics["scorers"]["msp"]["prr"]["value"] == pytest.approx(
+        report.metrics["scorers"]["msp"]["prr"]["value"], abs=1e-4
+    )
+    resumed.save(folder)
+
+    generated.clear()
+    finished = evaluator.evaluate(ROWS, folder=folder, resume=True)
+    assert generated == []
+    assert list(finished.examples) == list(resumed.examples)
+
+
+def test_sampled_outputs_do_not_depend_on_the_batch(parts):
+    settings = {"scorers": ["msp"], "do_sample": True, "temperature": 1.5, "resamples": 0}
+    one, two = (evaluate(parts, ROWS[:10], batch_size=size, **settings) for size in (1, 10))
+    other = evaluate(parts, ROWS[:10], seed=1, **settings)
+    texts = [[example["output"] for example in found.examples] for found in (one, two, other)]
+    assert texts[0] == texts[1] != texts[2]
+    np.testing.assert_allclose(one.uncertainty("msp"), two.uncertainty("msp"), rtol=1e-4, atol=1e-4)
+
+
+def test_confidence_is_learned_from_the_other_examples(report):
+    confidence = report.confidence("perplexity")
+    assert confidence.shape == (40,)
+    assert np.all((confidence >= 0) & (confidence <= 1))
+    assert np.corrcoef(confidence, report.quality())[0, 1] > 0.3
+    assert report.metrics["scorers"]["perplexity"]["confidence_ece"]["value"] < 0.2
 
 
 def test_a_metric_that_is_not_defined_says_why(parts):
     rows = [{"source": row["source"], "target": "zzz"} for row in ROWS[:4]]
     report = evaluate(parts, rows, scorers=["msp"], quality="rouge2")
     entry = report.metrics["scorers"]["msp"]["prr"]
-    assert entry == {"value": None, "reason": "all qualities are equal"}
+    assert entry["value"] is None
+    assert entry["reason"] == "all qualities are equal"
     assert "| -" in report.table()
 
 
@@ -100,11 +227,23 @@ def test_a_metric_that_is_not_defined_says_why(parts):
         ([{"source": "x", "target": None}], {}, UserError, "row 0"),
         (ROWS, {"scorers": ["mps"]}, ValueError, "scorers"),
         (ROWS, {"quality": "blue"}, ValueError, "quality"),
+        (ROWS, {"scorers": []}, ValueError, "at least one"),
+        (ROWS, {"batch_size": 0}, ValueError, "`batch_size` must be at least 1"),
+        (ROWS, {"compat": "lm-poligraph"}, ValueError, "compat"),
+        (ROWS, {"pmi_source": "none"}, ValueError, "pmi_source"),
     ],
 )
 def test_mistakes_are_explained(parts, rows, settings, error, message):
     with pytest.raises(error, match=message):
         evaluate(parts, rows, **settings)
+
+
+def test_a_model_that_has_diverged_is_an_error(parts):
+    model = copy.deepcopy(parts[0])
+    with torch.no_grad():
+        model.shared.weight[5] = float("nan")
+    with pytest.raises(UserError, match="is nan: the model's probabilities are not finite"):
+        evaluate((model, parts[1]), ROWS[:3], scorers=["msp"])
 
 
 def test_token_calibration_is_that_of_the_trainer(parts, report, tmp_path):
@@ -118,5 +257,5 @@ def test_token_calibration_is_that_of_the_trainer(parts, report, tmp_path):
     )
     found = token_statistics(trainer, data).summary()
     for name in ("error", "uncertainty", "alignment_error", "token_ece"):
-        assert report.metrics["references"][name] == pytest.approx(found[name], rel=1e-3, abs=1e-5)
+        assert report.metrics["references"][name]["value"] == pytest.approx(found[name], rel=1e-3, abs=1e-5)
     assert np.isfinite(found["gap"])

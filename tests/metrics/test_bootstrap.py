@@ -121,6 +121,9 @@ def test_bad_input():
         paired_bootstrap(np.mean, [1.0, 2.0], [1.0, 3.0])
     with pytest.raises(ValueError, match="one or more arrays"):
         bootstrap_interval(np.mean)
-    for options in ({"resamples": 0}, {"level": 0}, {"level": 95}):
+    for options in ({"resamples": -1}, {"level": 0}, {"level": 95}):
         with pytest.raises(ValueError, match="Expected resamples"):
             bootstrap_interval(np.mean, [1.0, 2.0], **options)
+    alone = bootstrap_interval(np.mean, [1.0, 2.0], resamples=0)
+    assert alone.value == 1.5
+    assert np.isnan(alone.low)

@@ -1,8 +1,16 @@
 import math
 
+import numpy as np
 import pytest
 
-from clue_hf.metrics import QUALITIES, corpus_quality, quality_signature, sentence_quality
+from clue_hf.metrics import (
+    QUALITIES,
+    bootstrap_interval,
+    corpus_quality,
+    corpus_quality_interval,
+    quality_signature,
+    sentence_quality,
+)
 
 
 REFERENCES = ["the cat sat on the mat .", "a dog barks loudly at night ."]
@@ -43,3 +51,26 @@ def test_bleu_is_corpus_bleu_not_a_mean():
     with pytest.raises(ValueError, match="quality"):
         corpus_quality("blue", REFERENCES, REFERENCES)
     assert math.isnan(corpus_quality("rouge2", [], []))
+
+
+@pytest.mark.parametrize("name", QUALITIES)
+def test_interval_is_the_plain_bootstrap_of_the_corpus_quality(name):
+    generator = np.random.default_rng(0)
+    references = [" ".join(generator.choice(["the", "cat", "sat", "on", "a", "mat"], 9)) for _ in range(12)]
+    predictions = [text[: generator.integers(0, 30)] for text in references]
+    options = {"resamples": 15, "level": 0.8, "seed": 2}
+    plain = bootstrap_interval(
+        lambda texts, refs: corpus_quality(name, texts.tolist(), refs.tolist()), predictions, references, **options
+    )
+    found = corpus_quality_interval(name, predictions, references, **options)
+    assert vars(found) == pytest.approx(vars(plain), abs=1e-9)
+    assert found.low < found.value < found.high
+
+
+def test_interval_of_no_texts():
+    for name in QUALITIES:
+        empty = corpus_quality_interval(name, [], [], resamples=5)
+        assert (empty.n, empty.undefined) == (0, 5)
+        assert math.isnan(empty.value)
+    with pytest.raises(ValueError, match="1 predictions but 2 references"):
+        corpus_quality_interval("bleu", ["a"], REFERENCES)

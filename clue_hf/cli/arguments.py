@@ -1,0 +1,124 @@
+"""Options of the commands that are not those of the trainer, the model or the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ..metrics.quality import QUALITIES
+from ..objectives import OBJECTIVES
+from ..scorers import SCORERS
+
+
+# where the data comes from: what the command line says replaces the other way in the file
+DATA_ALTERNATIVES = (
+    {"dataset_name", "dataset_config", "dataset_revision"},
+    {"train_file", "validation_file", "test_file", "split_column"},
+)
+
+
+@dataclass
+class RunArguments:
+    """What to run beside the training itself."""
+
+    baseline: str | None = field(
+        default=None, metadata={"help": "Also train this objective from the same start, and compare: ce."}
+    )
+    quality: str = field(
+        default="bleu", metadata={"help": f"How generated texts are judged: {', '.join(QUALITIES)}, or none."}
+    )
+    num_processes: int = field(default=1, metadata={"help": "Train on so many processes (or use accelerate launch)."})
+    eval_uncertainty: bool = field(
+        default=False,
+        metadata={"help": "Log eval_prr_SCORER at every evaluation: how well the uncertainty ranks outputs."},
+    )
+    eval_uncertainty_scorers: list[str] = field(
+        default_factory=lambda: ["msp", "perplexity", "mean_token_entropy"],
+        metadata={"help": "Its scorers."},
+    )
+    eval_uncertainty_samples: int = field(
+        default=200, metadata={"help": "Its rows: the first of the validation data."}
+    )
+    accelerate_config: str | None = field(
+        default=None, metadata={"help": "accelerate config file for them: configs/accelerate/*.yaml."}
+    )
+
+    def __post_init__(self) -> None:
+        if self.quality not in (*QUALITIES, "none"):
+            raise ValueError(f"`quality` must be one of {', '.join(QUALITIES)} or none, not {self.quality!r}.")
+        self.eval_uncertainty_scorers = known_names("eval_uncertainty_scorers", self.eval_uncertainty_scorers, SCORERS)
+        if self.eval_uncertainty and self.quality == "none":
+            raise ValueError("`eval_uncertainty` needs a `quality` to judge the outputs by.")
+        if self.baseline is not None and self.baseline not in OBJECTIVES:
+            raise ValueError(f"`baseline` must be one of {', '.join(OBJECTIVES)}, not {self.baseline!r}.")
+        if self.num_processes < 1:
+            raise ValueError(f"`num_processes` must be at least 1, but is {self.num_processes}.")
+
+
+@dataclass
+class EvaluateArguments:
+    """What to evaluate and how. The options that training shares have the same names and meanings."""
+
+    split: str = field(default="test", metadata={"help": "Split of the data to evaluate on."})
+    compare: str | None = field(
+        default=None, metadata={"help": "Another model, on the same data: adds the paired difference per scorer."}
+    )
+    scorers: list[str] = field(
+        default_factory=lambda: list(SCORERS), metadata={"help": "Scorers, separated by spaces or commas."}
+    )
+    quality: str = field(
+        default="bleu",
+        metadata={"help": f"How outputs are judged: {', '.join(QUALITIES)}; of several (bleu,chrf) the first leads."},
+    )
+    source_column: str | None = field(default=None, metadata={"help": "Column of the source text or prompt."})
+    target_column: str | None = field(default=None, metadata={"help": "Column of the reference text."})
+    entropy_column: str | None = field(
+        default=None, metadata={"help": "Column with the true entropy of a row's targets, where it is known."}
+    )
+    source_prefix: str = field(default="", metadata={"help": "Text put before every source."})
+    max_source_length: int = field(default=512, metadata={"help": "Longer sources are truncated to so many tokens."})
+    max_target_length: int = field(default=128, metadata={"help": "Longest output, in tokens."})
+    generation_num_beams: int = field(default=1, metadata={"help": "Beams of the output (1: greedy)."})
+    do_sample: bool = field(default=False, metadata={"help": "Sample the output instead."})
+    temperature: float = field(default=1.0, metadata={"help": "Temperature of a sampled output."})
+    top_k: int = field(default=0, metadata={"help": "Sample the output from so many tokens (0: all)."})
+    top_p: float = field(default=1.0, metadata={"help": "Sample the output from this mass of tokens."})
+    num_samples: int = field(default=10, metadata={"help": "Samples per source, for the scorers that need them."})
+    sampling_temperature: float = field(default=1.0, metadata={"help": "Temperature of those samples."})
+    sampling_top_k: int = field(default=0, metadata={"help": "Draw those samples from so many tokens (0: all)."})
+    sampling_top_p: float = field(default=1.0, metadata={"help": "Draw those samples from this mass of tokens."})
+    pmi_source: str = field(default="empty", metadata={"help": "What pmi and cpmi compare with: empty, prefix."})
+    mc_samples: int = field(
+        default=0, metadata={"help": "Token probabilities from the mean of so many passes with dropout (0: none)."}
+    )
+    compat: str | None = field(
+        default=None, metadata={"help": "lm-polygraph: the numbers of LM-Polygraph 0.7.0, for comparison with it."}
+    )
+    per_device_eval_batch_size: int = field(default=16, metadata={"help": "Sources per batch."})
+    resamples: int = field(default=2000, metadata={"help": "Bootstrap resamples of the intervals; 0: none."})
+    seed: int = field(default=42, metadata={"help": "Seed of the samples."})
+    dtype: str = field(default="float32", metadata={"help": "Precision of the model: float32, bfloat16, float16."})
+    num_processes: int = field(default=1, metadata={"help": "Run on so many processes (or use accelerate launch)."})
+    report_dir: str | None = field(
+        default=None, metadata={"help": "Folder of the report (default: uncertainty_report in the model's folder)."}
+    )
+    resume: bool = field(default=False, metadata={"help": "Continue the interrupted evaluation in that folder."})
+
+    def __post_init__(self) -> None:
+        self.scorers = known_names("scorers", self.scorers, SCORERS)
+        self.qualities = known_names("quality", [self.quality], QUALITIES)
+        if self.resamples < 0:
+            raise ValueError(f"`resamples` must not be negative, but is {self.resamples}.")
+        if self.num_processes < 1:
+            raise ValueError(f"`num_processes` must be at least 1, but is {self.num_processes}.")
+
+
+def known_names(option: str, words: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Names separated by spaces or commas; raises where one is not known."""
+    names = [name for word in words for name in word.split(",") if name]
+    for name in names:
+        if name not in known:
+            raise ValueError(f"`{option}` must be among {', '.join(known)}, not {name!r}.")
+    if not names:
+        raise ValueError(f"`{option}` names none of {', '.join(known)}.")
+    return names

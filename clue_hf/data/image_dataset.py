@@ -1,0 +1,384 @@
+"""Images with their classes: from files, bytes or lists of pixels to rows of uint8 pixels and class numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from io import BytesIO
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from ..errors import UserError
+from .columns import find_image_columns
+
+
+#: Images of one size that take no more bytes than this are decoded once and held in memory.
+MEMORY_LIMIT = 2**30
+CHANNELS = (1, 3)
+GREY_MODES = ("1", "L", "LA")
+
+
+class ImageDataset(torch.utils.data.Dataset):
+    """
+    Images and the numbers of their classes, as a trainer takes them: a row is `{"pixel_values": uint8 array of shape
+    (height, width, channels), "labels": int}`. The names are those of the model's inputs, so that no trainer removes
+    them as unused columns.
+
+    Args:
+        images (`np.ndarray` of shape `(rows, height, width, channels)` or [`EncodedImages`]):
+            All images, in memory or decoded when asked for.
+        labels (`np.ndarray` of shape `(rows,)`):
+            The number of each image's class.
+        names (`list[str]`):
+            The classes.
+        rows (`np.ndarray`, *optional*):
+            Which of the images belong to this dataset, in its order.
+    """
+
+    column_names = ["pixel_values", "labels"]
+
+    def __init__(
+        self, images: np.ndarray | EncodedImages, labels: np.ndarray, names: list[str], rows: np.ndarray | None = None
+    ) -> None:
+        self.images, self.names = images, names
+        self._labels = labels
+        self._rows = np.arange(len(labels)) if rows is None else rows
+        self._numbered = False
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        return self.__getitems__([row])[0]
+
+    def __getitems__(self, rows: Sequence[int]) -> list[dict[str, Any]]:
+        where = self._rows[np.asarray(rows)].tolist()
+        images = self.images.get(where) if isinstance(self.images, EncodedImages) else self.images[where]
+        labels = self._labels[where].tolist()
+        found = [{"pixel_values": image, "labels": label} for image, label in zip(images, labels, strict=True)]
+        if self._numbered:
+            for row, values in zip(rows, found, strict=True):
+                values["row"] = int(row)
+        return found
+
+    def numbered(self) -> ImageDataset:
+        """The same dataset, whose rows also hold their number as `row`: for objectives that remember each row."""
+        copy = ImageDataset(self.images, self._labels, self.names, self._rows)
+        copy._numbered = True
+        return copy
+
+    def select(self, rows: Iterable[int]) -> ImageDataset:
+        """The dataset of these rows; the images are shared, not copied."""
+        return ImageDataset(self.images, self._labels, self.names, self._rows[np.asarray(list(rows), dtype=np.int64)])
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The class number of each row."""
+        return self._labels[self._rows]
+
+    @property
+    def num_channels(self) -> int:
+        """1 for grey images, 3 for coloured ones."""
+        return self.images.shape[-1] if isinstance(self.images, np.ndarray) else self.images.num_channels
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """Height and width; `None` where the images may differ."""
+        return self.images.shape[1:3] if isinstance(self.images, np.ndarray) else None
+
+    def pixels(self) -> np.ndarray:
+        """All images as one array; raises where they differ in size."""
+        if isinstance(self.images, np.ndarray):
+            return self.images[self._rows]
+        found = self.images.get(self._rows.tolist())
+        for row, image in enumerate(found):
+            if image.shape != found[0].shape:
+                raise UserError(_differs(row, image.shape, found[0].shape) + " Set image_size.")
+        return np.stack(found)
+
+    def binary(self, task: str) -> ImageDataset:
+        """
+        Two of the classes, `"cat,dog"`, or one against all others, `"cat"`. The class named first is the positive one,
+        number 1.
+        """
+        wanted = [name.strip() for name in task.split(",")]
+        unknown = [name for name in wanted if name not in self.names]
+        if unknown or not 1 <= len(set(wanted)) == len(wanted) <= 2:
+            raise UserError(
+                f"binary_task {task!r} must name one or two classes, as in cat,dog. The classes are "
+                f"{', '.join(self.names[:20])}{' ...' if len(self.names) > 20 else ''}."
+            )
+        positive = self._labels == self.names.index(wanted[0])
+        if len(wanted) == 1:
+            return ImageDataset(self.images, positive.astype(np.int64), [f"not {wanted[0]}", wanted[0]], self._rows)
+        kept = positive | (self._labels == self.names.index(wanted[1]))
+        return ImageDataset(self.images, positive.astype(np.int64), wanted[::-1], self._rows[kept[self._rows]])
+
+    def with_pixels(self, images: np.ndarray) -> ImageDataset:
+        """The same rows with other images, such as corrupted ones."""
+        return ImageDataset(images, self.labels, self.names)
+
+
+class EncodedImages:
+    """
+    Images of a dataset, decoded when asked for: files, PNG or JPEG bytes, or lists of pixels.
+
+    Args:
+        dataset (`datasets.Dataset`):
+            The rows.
+        column (`str`):
+            The column of the images.
+        split (`str`):
+            What error messages call the dataset.
+    """
+
+    def __init__(self, dataset: datasets.Dataset, column: str, split: str) -> None:
+        if isinstance(dataset.features[column], datasets.Image):
+            dataset = dataset.cast_column(column, datasets.Image(decode=False))
+        self._dataset, self._column, self._split = dataset.select_columns([column]), column, split
+        grey = all(image.mode in GREY_MODES for image in self._open(list(range(min(16, len(dataset))))))
+        self.num_channels = 1 if grey else 3
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        return self.get([row])[0]
+
+    def get(self, rows: list[int]) -> list[np.ndarray]:
+        """The images of some rows, uint8 of shape (height, width, channels)."""
+        mode = "L" if self.num_channels == 1 else "RGB"
+        found = [np.asarray(image.convert(mode)) for image in self._open(rows)]
+        return [pixels[..., None] if pixels.ndim == 2 else pixels for pixels in found]
+
+    def _open(self, rows: list[int]) -> Iterator[Image.Image]:
+        for row, value in zip(rows, self._dataset[rows][self._column], strict=True):
+            where = f"Row {row} (counted from 0) of the {self._split} data"
+            try:
+                image = _open_image(value)
+            except (OSError, UnidentifiedImageError, SyntaxError, ValueError, TypeError) as error:
+                raise UserError(f"{where} has no readable image in column {self._column!r}: {error}") from error
+            if image.mode[0] in "IF":
+                raise UserError(f"{where} is an image of mode {image.mode}: convert it to 8 bits per channel.")
+            yield image
+
+
+def _open_image(value: Any) -> Image.Image:
+    if isinstance(value, dict):  # how datasets stores images
+        value = value.get("bytes") if value.get("bytes") is not None else value.get("path")
+    if value is None:
+        raise ValueError("it is empty (null).")
+    if isinstance(value, (list, np.ndarray)):
+        pixels = as_pixels(np.asarray(value)[None])[0]
+        return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+    if not isinstance(value, Image.Image):
+        value = Image.open(BytesIO(value) if isinstance(value, bytes) else value)
+    value.load()  # a damaged file shows here
+    return ImageOps.exif_transpose(value)
+
+
+def image_dataset(
+    dataset: Any,
+    image: str | None = None,
+    label: str | None = None,
+    names: list[str] | None = None,
+    split: str = "train",
+    memory_limit: int = MEMORY_LIMIT,
+) -> Any:
+    """
+    A dataset with an image and a label column as an [`ImageDataset`]; one that already is comes back as it is, a dict
+    of datasets works too.
+
+    Args:
+        dataset (`datasets.Dataset`):
+            Images (files, encoded bytes, or lists of pixels) and labels (numbers, names, or `ClassLabel`).
+        image, label (`str`, *optional*):
+            Their columns; by default those with the usual names.
+        names (`list[str]`, *optional*):
+            The classes, as [`class_names`] finds them in the training data; by default those of this dataset.
+        split (`str`, *optional*, defaults to `"train"`):
+            What error messages call the dataset.
+        memory_limit (`int`, *optional*):
+            Images of one size up to so many bytes are decoded at once, and the first damaged one is named here.
+    """
+    if isinstance(dataset, dict):
+        return {key: image_dataset(part, image, label, names, key, memory_limit) for key, part in dataset.items()}
+    if not isinstance(dataset, datasets.Dataset):
+        return dataset
+    if len(dataset) == 0:
+        raise UserError(f"The {split} data has no rows.")
+    image, label = find_image_columns(dataset.column_names, image, label)
+    names = class_names(dataset, label) if names is None else names
+    labels = label_numbers(dataset, label, names, split)
+    images: Any = _stacked_lists(dataset, image)
+    if images is None:
+        images = _decoded(EncodedImages(dataset, image, split), memory_limit)
+    return ImageDataset(images, labels, names)
+
+
+def _decoded(images: EncodedImages, memory_limit: int) -> np.ndarray | EncodedImages:
+    """All images as one array, where they are few and of one size."""
+    first = images[0]
+    if first.nbytes * len(images) > memory_limit:
+        return images
+    pixels = np.empty((len(images), *first.shape), np.uint8)
+    for start in range(0, len(images), 256):
+        rows = range(start, min(start + 256, len(images)))
+        for row, image in zip(rows, images.get(list(rows)), strict=True):
+            if image.shape != first.shape:
+                return images
+            pixels[row] = image
+    return pixels
+
+
+def _stacked_lists(dataset: datasets.Dataset, column: str) -> np.ndarray | None:
+    """The array in a column of lists of pixels, all of one size; `None` for other columns."""
+    if not isinstance(dataset.features[column], (datasets.List, datasets.Array2D, datasets.Array3D)):
+        return None
+    values = dataset.select_columns([column]).with_format("arrow")[:][column].combine_chunks()
+    if isinstance(values, pa.ChunkedArray):  # where one array would be too long
+        return None
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    shape = [len(values)]
+    while pa.types.is_list(values.type) or pa.types.is_fixed_size_list(values.type):
+        flat, lists = values.flatten(), max(len(values), 1)
+        if values.null_count or len(flat) % lists or len(flat) == 0:
+            return None
+        if pa.types.is_list(values.type) and (np.diff(values.offsets.to_numpy()) != len(flat) // lists).any():
+            return None
+        shape.append(len(flat) // lists)
+        values = flat
+    return as_pixels(values.to_numpy(zero_copy_only=False).reshape(shape)) if len(shape) > 2 else None
+
+
+def as_pixels(images: np.ndarray, what: str = "Images") -> np.ndarray:
+    """Images of any usual layout as uint8 of shape (rows, height, width, channels)."""
+    if images.ndim == 3:
+        images = images[..., None]
+    if images.ndim != 4:
+        raise UserError(
+            f"{what} must have the shape (rows, height, width) or (rows, height, width, channels), not {images.shape}."
+        )
+    if images.shape[-1] not in (*CHANNELS, 4) and images.shape[1] in CHANNELS:
+        images = images.transpose(0, 2, 3, 1)
+    if images.shape[-1] == 4:
+        images = images[..., :3]  # without transparency
+    if images.shape[-1] not in CHANNELS:
+        raise UserError(f"{what} must have 1 channel (grey) or 3 (RGB), not {images.shape[-1]}.")
+    if images.dtype == np.uint8:
+        return images
+    if not np.issubdtype(images.dtype, np.integer):
+        raise UserError(f"{what} must be whole numbers from 0 to 255 (uint8), not {images.dtype}: rescale them.")
+    outside = ((images < 0) | (images > 255)).reshape(len(images), -1).any(1)
+    if outside.any():
+        row = int(outside.argmax())
+        raise UserError(f"{what} must lie between 0 and 255, but row {row} (counted from 0) does not.")
+    return images.astype(np.uint8)
+
+
+def _differs(row: int, shape: tuple[int, ...], first: tuple[int, ...]) -> str:
+    return f"Row {row} (counted from 0) is {shape[0]} x {shape[1]} pixels, row 0 is {first[0]} x {first[1]}."
+
+
+# ---- labels ----
+
+
+def class_names(dataset: datasets.Dataset, column: str) -> list[str]:
+    """The names of the classes: those of a `ClassLabel`, the sorted texts, or `"0"` to the largest number."""
+    feature = dataset.features[column]
+    if isinstance(feature, datasets.ClassLabel) and feature.names:
+        return list(feature.names)
+    values = _label_values(dataset, column, "train")
+    if values.dtype.kind in "U":
+        return sorted(set(values.tolist()))
+    return [str(number) for number in range(int(values.max()) + 1)]
+
+
+def label_numbers(dataset: datasets.Dataset, column: str, names: list[str], split: str = "train") -> np.ndarray:
+    """The class number of each row; raises where a label is missing or is not among the names."""
+    values = _label_values(dataset, column, split)
+    if values.dtype.kind != "U":
+        if len(bad := np.flatnonzero(values >= len(names))):
+            row = int(bad[0])
+            raise UserError(
+                f"Row {row} (counted from 0) of the {split} data has the label {values[row]}, but there are only the "
+                f"{len(names)} classes 0 to {len(names) - 1}."
+            )
+        return values
+    number = {name: position for position, name in enumerate(names)}
+    if len(bad := np.flatnonzero(~np.isin(values, names))):
+        row = int(bad[0])
+        raise UserError(
+            f"Row {row} (counted from 0) of the {split} data has the label {str(values[row])!r}, which the training "
+            f"data does not have: {', '.join(names[:20])}{' ...' if len(names) > 20 else ''}."
+        )
+    return np.array([number[name] for name in values.tolist()], dtype=np.int64)
+
+
+def _label_values(dataset: datasets.Dataset, column: str, split: str) -> np.ndarray:
+    """The labels as int64 or text, none missing."""
+    values = dataset.select_columns([column]).with_format("arrow")[:][column].combine_chunks()
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.int8())
+    kind = values.type
+    where = "Row {} (counted from 0) of the " + f"{split} data"
+    if values.null_count:
+        row = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
+        raise UserError(f"{where.format(row)} has no {column!r}: every image needs its class.")
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return np.array(values.to_pylist(), dtype=str)
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise UserError(f"label_column {column!r} must hold class numbers or names, not {kind}.")
+    numbers = values.to_numpy(zero_copy_only=False)
+    bad = np.flatnonzero((numbers < 0) | (numbers != np.floor(numbers)))
+    if len(bad):
+        value, row = numbers[bad[0]], int(bad[0])
+        hint = " (no label: choose a labelled split)" if value == -1 else ""
+        raise UserError(f"{where.format(row)} has the {column!r} {value}, which is no class number{hint}.")
+    return numbers.astype(np.int64)
+
+
+def check_classes(splits: dict[str, datasets.Dataset], label: str) -> None:
+    """Raises where a split has a class of which the training data has no example."""
+    names = class_names(splits["train"], label)
+    known = np.unique(label_numbers(splits["train"], label, names))
+    for split, rows in splits.items():
+        numbers = label_numbers(rows, label, names, split)
+        if len(bad := np.flatnonzero(~np.isin(numbers, known))):
+            row = int(bad[0])
+            raise UserError(
+                f"Row {row} (counted from 0) of the {split} data has the class {names[numbers[row]]!r}, of which the "
+                "training data has no example."
+            )
+
+
+def split_by_label(
+    dataset: datasets.Dataset, fractions: dict[str, float], seed: int, label: str
+) -> datasets.DatasetDict:
+    """
+    Splits a dataset into `"train"` and the named parts with the given fractions of the rows, each with the same shares
+    of the classes. The split depends on the seed, the labels and the numbers of the rows.
+    """
+    parts = {name: fraction for name, fraction in fractions.items() if fraction > 0}
+    if sum(parts.values()) >= 1:
+        raise UserError(f"The fractions of {' and '.join(parts)} leave nothing to train on: {sum(parts.values()):g}.")
+    labels = label_numbers(dataset, label, class_names(dataset, label))
+    shuffled = np.random.RandomState(seed).permutation(len(labels))  # whose numbers never change between versions
+    position = np.empty(len(labels))  # of a row among the shuffled rows of its class, from 0 to 1
+    for number in np.unique(labels):
+        rows = shuffled[labels[shuffled] == number]
+        position[rows] = (np.arange(len(rows)) + 0.5) / len(rows)
+    ordered = shuffled[np.argsort(position[shuffled], kind="stable")]
+    chosen, start = {}, 0
+    for name, fraction in parts.items():
+        end = start + max(1, round(fraction * len(dataset)))
+        chosen[name], start = ordered[start:end], end
+    if start >= len(dataset):
+        raise UserError(f"{len(dataset)} rows are too few to split.")
+    chosen = {"train": ordered[start:], **chosen}
+    return datasets.DatasetDict({name: dataset.select(np.sort(rows)) for name, rows in chosen.items()})

@@ -1,0 +1,174 @@
+"""Every metric of a report, from its examples alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from ..metrics import (
+    Interval,
+    bootstrap_interval,
+    calibration_intervals,
+    cluster_mean_interval,
+    confidence_calibration_error,
+    corpus_quality_interval,
+    rejection_definition,
+    rejection_reports,
+)
+from ..posthoc import cross_fitted_confidence
+from .examples import Example
+
+
+NAN = float("nan")
+TRUTH = "true_entropy_correlation"
+#: Values of a reference's tokens, in the order of [`calibration_intervals`].
+REFERENCE_VALUES = ("reference_errors", "reference_entropies", "reference_confidences", "reference_correct")
+
+
+def measure(
+    examples: Sequence[Example],
+    scorers: Sequence[str],
+    qualities: Sequence[str],
+    resamples: int = 2000,
+    cpmi_tau: float | None = None,
+) -> dict[str, Any]:
+    """
+    Quality, calibration on the references, and how well every scorer ranks the outputs: each with its value, its
+    interval and the number of examples, or the reason why it has none. The scorers are judged by the first quality;
+    `other_qualities` has the rest. With `cpmi_tau` it tells the share of tokens at which `cpmi` differs from
+    `perplexity`.
+    """
+    columns = Columns(examples, scorers, qualities)
+    main, *others = qualities
+    return {
+        "n": len(examples),
+        "empty_outputs": sum(not output for output in columns.outputs),
+        "outputs": _outputs(examples, cpmi_tau),
+        "quality": {name: _quality(columns, name, resamples) for name in qualities},
+        "references": _references(columns, resamples),
+        "scorers": _scorers(columns, main, resamples),
+        "other_qualities": {
+            name: rejection_reports(columns.scores, columns.qualities[name], resamples=resamples) for name in others
+        },
+    }
+
+
+class Columns:
+    """The examples read once: an array for each quality and score, and the values of all reference tokens."""
+
+    def __init__(self, examples: Sequence[Example], scorers: Sequence[str], qualities: Sequence[str]) -> None:
+        n = len(examples)
+        self.scores = {name: np.empty(n) for name in scorers}
+        self.qualities = {name: np.empty(n) for name in qualities}
+        self.true_entropy = np.full(n, np.nan)
+        self.outputs: list[str] = []
+        self.references: list[str] = []
+        tokens: dict[str, list[np.ndarray]] = {name: [] for name in REFERENCE_VALUES}
+        for row, example in enumerate(examples):
+            for name, values in self.scores.items():
+                values[row] = example["scores"][name]
+            for name, values in self.qualities.items():
+                values[row] = example["qualities"][name]
+            self.true_entropy[row] = example.get("true_entropy", np.nan)
+            self.outputs.append(example["output"])
+            self.references.append(example["reference"])
+            for name, parts in tokens.items():
+                parts.append(np.asarray(example[name], dtype=np.float32))
+        self.lengths = np.array([len(part) for part in tokens[REFERENCE_VALUES[0]]])
+        self.tokens = [np.concatenate(parts).astype(float) if parts else np.empty(0) for parts in tokens.values()]
+
+
+def _outputs(examples: Sequence[Example], cpmi_tau: float | None) -> dict[str, Any]:
+    """Tokens of all outputs together: how many, their perplexity, and the share at which `cpmi` looks away."""
+    tokens, total, unsure = 0, 0.0, 0
+    for example in examples:
+        tokens += len(example["tokens"])
+        total -= sum(example["token_log_probabilities"])
+        unsure += sum(entropy >= (cpmi_tau or 0) for entropy in example["token_entropies"])
+    found: dict[str, Any] = {"tokens": tokens, "exp_perplexity": math.exp(total / tokens) if tokens else None}
+    if cpmi_tau is not None:
+        found["share_of_tokens_above_cpmi_tau"] = unsure / tokens if tokens else None
+    return found
+
+
+def definitions(metrics: dict[str, Any]) -> dict[str, str]:
+    """What each metric of a report is, in a sentence."""
+    scorer = next(iter(metrics["scorers"].values()))
+    return {
+        **{name: rejection_definition(name) for name in scorer if name not in ("confidence_ece", TRUTH)},
+        "confidence_ece": "isotonic confidence, each example by a map fitted on the other four of five folds, against "
+        "quality: 15 equal-width bins, sum |B|/n |mean quality - mean confidence|",
+        TRUTH: "Spearman rank correlation of the scores with the true entropy of the targets",
+        "error": "cross-entropy per reference token, nats",
+        "uncertainty": "entropy of the next-token distribution at the reference tokens, nats",
+        "alignment_error": "15 equal-mass bins of the uncertainty, sum |B|/n |mean error - mean uncertainty|",
+        "token_ece": "top-1 probability against top-1 accuracy of reference tokens, 15 equal-width bins",
+        "exp_perplexity": "exponential of the mean negative log-probability of all output tokens",
+        "share_of_tokens_above_cpmi_tau": "share of output tokens with entropy >= cpmi_tau; at 0, cpmi is perplexity",
+    }
+
+
+def _quality(columns: Columns, name: str, resamples: int) -> dict[str, Any]:
+    corpus = corpus_quality_interval(name, columns.outputs, columns.references, resamples=resamples)
+    return {
+        "mean": _entry(bootstrap_interval(np.mean, columns.qualities[name], resamples=resamples)),
+        "corpus": _entry(corpus),
+    }
+
+
+def _references(columns: Columns, resamples: int) -> dict[str, Any]:
+    """Calibration on the reference tokens; intervals over examples, whose tokens are not independent."""
+    example = np.repeat(np.arange(len(columns.lengths)), columns.lengths)
+    error, uncertainty, confidence, correct = columns.tokens
+    found = {
+        name: cluster_mean_interval(
+            np.bincount(example, values, len(columns.lengths)), columns.lengths, resamples=resamples
+        )
+        for name, values in (("error", error), ("uncertainty", uncertainty))
+    }
+    calibration = calibration_intervals(error, uncertainty, confidence, correct, example, resamples=resamples)
+    found["alignment_error"] = calibration["alignment_error"]
+    found["token_ece"] = calibration["confidence_calibration_error"]
+    return {"tokens": len(error), **{name: _entry(interval) for name, interval in found.items()}}
+
+
+def _scorers(columns: Columns, quality: str, resamples: int) -> dict[str, Any]:
+    judged = columns.qualities[quality]
+    reports = rejection_reports(columns.scores, judged, resamples=resamples)
+    for name, report in reports.items():
+        uncertainty = columns.scores[name]
+        confidence = cross_fitted_confidence(uncertainty, judged)
+        if confidence is None:
+            report["confidence_ece"] = {
+                "value": None,
+                "reason": "too few examples to fit a confidence",
+                "n": len(judged),
+            }
+        else:
+            report["confidence_ece"] = _entry(
+                bootstrap_interval(confidence_calibration_error, confidence, judged, resamples=resamples)
+            )
+        if not np.isnan(columns.true_entropy).any():
+            report[TRUTH] = _correlation(uncertainty, columns.true_entropy)
+    return reports
+
+
+def _correlation(uncertainty: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
+    value = float(spearmanr(uncertainty, truth).statistic) if len(truth) > 1 else NAN
+    return (
+        {"value": None, "reason": "one of the two is constant", "n": len(truth)}
+        if math.isnan(value)
+        else {"value": value, "reason": None, "n": len(truth)}
+    )
+
+
+def _entry(interval: Interval) -> dict[str, Any]:
+    """A metric as reports hold it; without resamples there is no interval."""
+    if math.isnan(interval.value):
+        return {"value": None, "reason": "no items", "n": interval.n}
+    ends = {} if math.isnan(interval.low) else {"low": interval.low, "high": interval.high}
+    return {"value": interval.value, **ends, "reason": None, "n": interval.n}

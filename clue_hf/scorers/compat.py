@@ -1,0 +1,79 @@
+"""
+The numbers of LM-Polygraph 0.7.0, for comparison with results made by it: `compat="lm-polygraph"`.
+
+Ours differ on purpose. Theirs, reproduced here as they are at batch size 1 (they change with the batch):
+- every text has at least two tokens, and at the first two steps the end token's logit is lowered to the smallest one
+  before probabilities are taken; samples come from the 50 most probable tokens;
+- `pmi`: the encoder reads the generated text instead of nothing, the decoder reads it without a start token, and m_t
+  is read late, after y_t and y_{t+1}: the probability that y_t comes again; the first token has none;
+- `cpmi`: the same, with the two values of its authors the wrong way round.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..kernels import logit_statistics
+from .collection import Batch, Collector, ScoredText
+from .mutual_information import ConditionalPointwiseMutualInformation
+
+
+#: Tokens that must come before the end.
+AT_LEAST = 2
+#: Most probable tokens that are sampled from.
+TOP_K = 50
+
+
+class PolygraphConditionalMutualInformation(ConditionalPointwiseMutualInformation):
+    """`cpmi` of LM-Polygraph 0.7.0: lambda 3.599 and tau 0.0656, which its authors give the other way round."""
+
+    def __init__(self) -> None:
+        super().__init__(cpmi_lambda=3.599, cpmi_tau=0.0656)
+
+
+class PolygraphCollector(Collector):
+    """Collects what LM-Polygraph 0.7.0 would."""
+
+    def _generate(self, context: dict[str, Any], settings: dict[str, Any]) -> list[list[int]]:
+        return super()._generate(context, {"min_new_tokens": AT_LEAST, **settings})
+
+    def _sampling(self) -> dict[str, Any]:
+        return {"top_k": TOP_K, **self.settings.sampling}
+
+    def _score(self, context: dict[str, Any], outputs: list[list[int]], batch: Batch) -> list[ScoredText]:
+        return self._describe(context, outputs)
+
+    def _describe(self, context: dict[str, Any], outputs: list[list[int]], passes: int = 1) -> list[ScoredText]:
+        scored = super()._describe(context, outputs)
+        for text, first in zip(scored, self._first_tokens(context, outputs), strict=True):
+            count = len(first)
+            error, text.entropy[:count], text.confidence[:count], text.correct[:count] = first.T
+            text.log_probability[:count] = -error
+        return scored
+
+    def _first_tokens(self, context: dict[str, Any], outputs: list[list[int]]) -> list[np.ndarray]:
+        """The first two tokens of each output, described under the lowered end token."""
+        beginnings = [tokens[:AT_LEAST] for tokens in outputs]
+        inputs, labels = self.task.split_labels(self.model, self._teacher_forced(context, beginnings))
+        logits, kept = self.task.logits(self.model, inputs, labels), labels[labels != -100]
+        for end in self._end_tokens():
+            logits[:, end] = logits.min(-1).values
+        found = torch.stack([column.float() for column in logit_statistics(logits, kept)], -1).double().cpu().numpy()
+        return np.split(found, np.cumsum([len(tokens) for tokens in beginnings])[:-1])
+
+    def _unconditional(self, outputs: list[list[int]], batch: Batch) -> list[np.ndarray]:
+        return [self._read_late(tokens) for tokens in outputs]
+
+    def _read_late(self, tokens: list[int]) -> np.ndarray:
+        read = self.tokenizer(self.tokenizer.decode(tokens))["input_ids"]
+        if len(read) < len(tokens):
+            read = tokens
+        ids = torch.tensor([read], device=self.model.device)
+        decoder = {"decoder_input_ids": ids} if self.is_seq2seq else {}
+        logits = self.model(input_ids=ids, **decoder)["logits"][0, -len(tokens) :]
+        late = logits.float().log_softmax(-1)[range(len(tokens)), tokens].double().cpu().numpy()
+        late[:1] = 0
+        return late
