@@ -11,7 +11,7 @@ from .functional import check_choice, check_fraction
 from .objectives import OBJECTIVES
 
 
-TASKS = ("auto", "seq2seq", "causal")
+TASKS = ("auto", "seq2seq", "causal", "classification")
 
 
 @dataclass
@@ -23,7 +23,7 @@ class CLUEConfig(Seq2SeqTrainingArguments):
 
     Args:
         task (`str`, *optional*, defaults to `"auto"`):
-            `"seq2seq"` or `"causal"`; `"auto"` asks the model.
+            `"seq2seq"`, `"causal"` or `"classification"`; `"auto"` asks the model.
         objective (`str`, *optional*, defaults to `"clue"`):
             What to train with: a name in [`~clue_hf.objectives.OBJECTIVES`].
         alpha (`float`, *optional*, defaults to 0.9):
@@ -42,11 +42,16 @@ class CLUEConfig(Seq2SeqTrainingArguments):
             Weight of the entropy in the objective `ce_pe`.
         focal_gamma (`float`, *optional*, defaults to 2.0):
             Exponent of the objective `focal`.
+        cals_margin (`float`, *optional*, defaults to 10.0):
+            How far a logit may lie below the largest, in the objective `cals`.
+        mc_samples (`int`, *optional*):
+            Classification: error and uncertainty are those of the mean of so many passes with dropout, in training and
+            in evaluation; 0 is one plain pass. By default 5, or 0 for a model without dropout.
         fused_head (`str`, *optional*, defaults to `"auto"`):
             Compute loss and gradients of the output layer without holding the logits: `"auto"` when the model allows,
             `"on"` or an error, `"off"`.
 
-    > Parameters that control the text data
+    > Parameters that control the data
 
     Args:
         source_column (`str`, *optional*):
@@ -59,13 +64,21 @@ class CLUEConfig(Seq2SeqTrainingArguments):
             Longer sources are truncated to so many tokens, and counted.
         max_target_length (`int`, *optional*, defaults to 128):
             Longer targets are truncated to so many tokens, and counted.
+        label_column (`str`, *optional*):
+            Classification: column of the class.
+        image_column (`str`, *optional*):
+            Column of the image.
+        image_size (`int`, *optional*):
+            Side of the images as the model sees them; by default their own.
+        augment (`str`, *optional*, defaults to `"none"`):
+            Vary images in training: `"crop"`, or `"crop_flip"`, which also mirrors them.
         pad_to_multiple_of (`int`, *optional*):
             Pad batches to a multiple of this length.
         preprocessing_num_workers (`int`, *optional*):
             Processes that tokenise the data.
     """
 
-    task: str = field(default="auto", metadata={"help": "seq2seq or causal; auto asks the model."})
+    task: str = field(default="auto", metadata={"help": "seq2seq, causal or classification; auto asks the model."})
     objective: str = field(
         default="clue", metadata={"help": f"What to train with: {', '.join(OBJECTIVES)}, or a registered one."}
     )
@@ -89,6 +102,13 @@ class CLUEConfig(Seq2SeqTrainingArguments):
     )
     pe_weight: float = field(default=1.0, metadata={"help": "ce_pe: weight of the entropy."})
     focal_gamma: float = field(default=2.0, metadata={"help": "focal: the exponent gamma."})
+    cals_margin: float = field(default=10.0, metadata={"help": "cals: how far a logit may lie below the largest."})
+    mc_samples: int | None = field(
+        default=None,
+        metadata={
+            "help": "Classification: passes with dropout, whose mean counts (default: 5 where there is dropout)."
+        },
+    )
     fused_head: str = field(
         default="auto",
         metadata={"help": "Loss and gradients of the output layer without holding the logits: auto, on, off."},
@@ -104,6 +124,10 @@ class CLUEConfig(Seq2SeqTrainingArguments):
     max_target_length: int = field(
         default=128, metadata={"help": "Longer targets are truncated to so many tokens, and counted."}
     )
+    label_column: str | None = field(default=None, metadata={"help": "Classification: column of the class."})
+    image_column: str | None = field(default=None, metadata={"help": "Column of the image."})
+    image_size: int | None = field(default=None, metadata={"help": "Side of the images (default: their own)."})
+    augment: str = field(default="none", metadata={"help": "Vary images in training: none, crop, crop_flip."})
     pad_to_multiple_of: int | None = field(default=None, metadata={"help": "Pad batches to a multiple of this."})
     preprocessing_num_workers: int | None = field(default=None, metadata={"help": "Processes that tokenise the data."})
 
@@ -133,6 +157,7 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         check_choice("objective", self.objective, tuple(OBJECTIVES))
         check_choice("level", self.level, ("token", "sequence"))
         check_choice("clue_gradient", self.clue_gradient, ("both", "uncertainty"))
+        check_choice("augment", self.augment, ("none", "crop", "crop_flip"))
         check_choice("fused_head", self.fused_head, ("auto", "on", "off"))
         check_fraction("alpha", self.alpha)
         check_fraction("label_smoothing_factor", self.label_smoothing_factor)
@@ -142,6 +167,10 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         for name in ("max_source_length", "max_target_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, but is {getattr(self, name)!r}.")
+        if self.mc_samples is not None and self.mc_samples < 0:
+            raise ValueError(f"`mc_samples` must not be negative, but is {self.mc_samples!r}.")
+        if not self.cals_margin > 0:
+            raise ValueError(f"`cals_margin` must be above 0, but is {self.cals_margin!r}.")
         if self.plain_steps and self.plain_epochs:
             raise ValueError("Set `plain_steps` or `plain_epochs`, not both.")
         if self.objective == "label_smoothing" and self.label_smoothing_factor == 0:

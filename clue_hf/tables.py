@@ -30,15 +30,6 @@ def metric_cell(entry: dict[str, Any], digits: int = 3, sign: str = "") -> str:
     return f"{value} [{', '.join(ends)}]" if ends else value
 
 
-def print_table(rows: list[dict[str, Any]], quality: str) -> None:
-    """Prints the table and how to read it."""
-    print("\n" + format_table(rows, quality))
-    print(
-        "\nError and uncertainty are nats per reference token; gap = error - uncertainty (above 0: too sure);"
-        "\nalignment error and token ECE are 0 for a perfectly calibrated model."
-    )
-
-
 def _headings(quality: str) -> dict[str, str]:
     shown = {} if quality == "none" else {quality.upper() if quality == "bleu" else quality: quality}
     return {

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.utils.data import SequentialSampler
-from transformers import Seq2SeqTrainer, Trainer
-from transformers.trainer_utils import has_length
+from transformers import Seq2SeqTrainer, Trainer, TrainerCallback
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
 from transformers.utils import logging
 
 from .config import CLUEConfig
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 
+#: File of a checkpoint that holds what the objective has learned.
+OBJECTIVE_STATE = "objective.safetensors"
 #: Above this share of the largest possible entropy the model is close to guessing.
 FLAT = 0.9
 
@@ -112,12 +116,17 @@ class CLUETrainer(Seq2SeqTrainer):
         self.plain_objective: Objective = Plain()
         self.evaluator = evaluator
         self._evaluation_rows = eval_dataset if isinstance(eval_dataset, dict) else {"": eval_dataset}
+        train_dataset = self.task.prepare(train_dataset, args, "train")
+        if self.objective.needs_row and train_dataset is not None:
+            train_dataset, args.remove_unused_columns = self.task.numbered(train_dataset), False
+        eval_dataset = self.task.prepare(eval_dataset, args, "evaluation")
+        self._train_collator = self.task.train_collator(args) if data_collator is None else None
         super().__init__(
             model=model,
             args=args,
             data_collator=self.task.collator(args) if data_collator is None else data_collator,
-            train_dataset=self.task.prepare(train_dataset, args, "train"),
-            eval_dataset=self.task.prepare(eval_dataset, args, "evaluation"),
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
             processing_class=processing_class,
             **kwargs,
         )
@@ -128,6 +137,7 @@ class CLUETrainer(Seq2SeqTrainer):
             )
         if hasattr(self.model, "add_model_tags"):
             self.model.add_model_tags(list(self._tag_names))
+        self.add_callback(_ObjectiveCallback(self))
         self._plain_until = args.plain_steps
         self._training_sums = self._evaluation_sums = self._no_sums()
         self._warned_of_flatness = False
@@ -159,6 +169,11 @@ class CLUETrainer(Seq2SeqTrainer):
             return self.plain_objective
         return self.objective.at(step - self._plain_until)
 
+    @property
+    def in_plain_phase(self) -> bool:
+        """Whether the next step is still one of plain training."""
+        return self.state.global_step < self._plain_until
+
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | None:
         """The denominators of the loss (see [`Task.count`]) over the accumulation window and all processes."""
         if not batch_samples or batch_samples[0].get("labels") is None:
@@ -174,6 +189,12 @@ class CLUETrainer(Seq2SeqTrainer):
         self._plain_until = self.args.plain_steps or math.ceil(self.args.plain_epochs * steps_per_epoch)
         return values
 
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        path = None if checkpoint is None else Path(checkpoint) / OBJECTIVE_STATE
+        if path is not None and path.exists():
+            self.objective.load_state_dict(load_file(path))
+
     @staticmethod
     def get_optimizer_cls_and_kwargs(args: Any, model: Any = None) -> tuple[Any, dict[str, Any]]:
         optimizer, settings = Trainer.get_optimizer_cls_and_kwargs(args, model)
@@ -183,11 +204,32 @@ class CLUETrainer(Seq2SeqTrainer):
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         dataset = self.train_dataset if train_dataset is None else train_dataset
+        own = self.objective.train_sampler(self)
+        if own is not None:
+            return own
         if self.args.train_sampling_strategy != "group_by_length" or "input_ids" not in _columns(dataset):
             return super()._get_train_sampler(train_dataset)
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
         step_size = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
         return LengthGroupedSampler(token_lengths(dataset), step_size, seed, lambda: int(self.state.epoch or 0))
+
+    def _get_dataloader(
+        self,
+        dataset: Any,
+        description: str,
+        batch_size: int,
+        sampler_fn: Any = None,
+        is_training: bool = False,
+        dataloader_key: str | None = None,
+    ) -> Any:
+        """Training may make its batches in another way: examples are varied there."""
+        collator = self.data_collator
+        if is_training and self._train_collator is not None:
+            self.data_collator = self._train_collator
+        try:
+            return super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, dataloader_key)
+        finally:
+            self.data_collator = collator
 
     def _get_eval_sampler(self, eval_dataset: Any) -> Any:
         """Evaluation keeps the order of the data, so that predictions line up with it."""
@@ -294,6 +336,30 @@ class CLUETrainer(Seq2SeqTrainer):
     def _add_up(self, statistics: torch.Tensor) -> torch.Tensor:
         sums = statistics.to(device=self._sums_device(), dtype=torch.float64).sum(0)
         return torch.cat([sums, (sums[STATISTICS.index("items")] == 0).to(sums.dtype).unsqueeze(0)])
+
+
+class _ObjectiveCallback(TrainerCallback):
+    """Tells the objective when training begins and an epoch ends, and keeps its state in checkpoints."""
+
+    def __init__(self, trainer: CLUETrainer) -> None:
+        self.trainer = trainer
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.trainer.objective.on_train_begin(self.trainer)
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        collator: Any = self.trainer._train_collator
+        if hasattr(collator, "set_epoch"):  # random crops are a function of the epoch
+            collator.set_epoch(int(state.epoch or 0))
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.trainer.objective.on_epoch_end(self.trainer)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        found = self.trainer.objective.state_dict()
+        if found and state.is_world_process_zero:
+            folder = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
+            save_file({name: value.contiguous().cpu() for name, value in found.items()}, folder / OBJECTIVE_STATE)
 
 
 def _columns(dataset: Any) -> list[str]:

@@ -7,28 +7,31 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ..config import CLUEConfig
+from ..data.columns import has_images
 from ..data.loading import DataArguments, load_splits
 from ..errors import UserError
-from ..models.arguments import LoraArguments, ModelArguments, check_model
+from ..models.arguments import VISION, LoraArguments, ModelArguments, check_model
 from .arguments import DATA_ALTERNATIVES, EvaluateArguments, RunArguments
 from .launch import launch, must_launch
 from .parser import ConfigParser
-from .training import Experiment
+from .training import Experiment, TextExperiment
 
 
 GROUPS = {
     "Run": ["config", "output_dir", "baseline", "quality", "num_processes", "accelerate_config", "seed",
             "resume_from_checkpoint", "help", "help_all"],
     "Objective": ["objective", "alpha", "level", "clue_gradient", "plain_steps", "plain_epochs", "alpha_warmup_steps",
-                  "pe_weight", "focal_gamma", "label_smoothing_factor", "fused_head"],
-    "Model": ["model_name_or_path", "tokenizer_name", "model_type", "config_overrides", "tokenizer_vocab_size", "task",
-              "dtype"],
+                  "pe_weight", "focal_gamma", "label_smoothing_factor", "cals_margin", "mc_samples", "fused_head"],
+    "Model": ["model_name_or_path", "tokenizer_name", "model_type", "model_preset", "dropout", "config_overrides",
+              "tokenizer_vocab_size", "task", "dtype"],
     "LoRA": ["use_peft", "lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "lora_modules_to_save",
              "use_rslora", "use_dora"],
     "Data": ["dataset_name", "dataset_config", "dataset_revision", "train_file", "validation_file", "test_file",
-             "source_column", "target_column", "source_prefix", "max_source_length", "max_target_length",
+             "source_column", "target_column", "image_column", "label_column", "binary_task", "image_size", "augment",
+             "source_prefix", "max_source_length", "max_target_length",
              "train_split", "validation_split", "test_split", "split_column", "validation_fraction", "test_fraction",
              "split_seed", "max_train_samples", "max_eval_samples", "report_splits", "preprocessing_num_workers"],
     "Training": ["num_train_epochs", "max_steps", "per_device_train_batch_size", "per_device_eval_batch_size",
@@ -73,18 +76,37 @@ def command(words: Sequence[str]) -> int:
     _check_directory(config.output_dir)
     if must_launch(run.num_processes):
         check_model(model)  # mistakes show here, once
-        load_splits(data, config.source_column, config.target_column)
+        _load(data, config)
         return launch("train", words, run.num_processes, run.accelerate_config)
     with config.main_process_first(desc="loading the data"):
-        splits = load_splits(data, config.source_column, config.target_column)
+        splits = _load(data, config)
     command_line = f"{_as_typed()} {shlex.join(words)}"
-    experiment = Experiment(model, lora, config, splits, run, data.report_splits, command_line)
+    arguments = (model, lora, config, splits, run, data.report_splits, command_line)
+    if _classifies(model, config, splits["train"].column_names):
+        from .classifying import ClassificationExperiment
+
+        experiment: Experiment = ClassificationExperiment(*arguments, binary_task=data.binary_task)
+    else:
+        experiment = TextExperiment(*arguments)
     try:
         experiment.run([run.baseline, config.objective] if run.baseline else [config.objective])
     except KeyboardInterrupt:
         advice = "--resume_from_checkpoint true continues from the last checkpoint."
         raise KeyboardInterrupt(advice) from None
     return 0
+
+
+def _load(data: DataArguments, config: CLUEConfig) -> Any:
+    columns = (config.source_column, config.target_column, config.image_column, config.label_column)
+    return load_splits(data, *columns)
+
+
+def _classifies(model: ModelArguments, config: CLUEConfig, columns: list[str]) -> bool:
+    """Whether this is an experiment with a classifier: the task says so, the model, or a column of classes."""
+    if config.task != "auto":
+        return config.task == "classification"
+    named = bool(config.label_column or config.image_column)
+    return named or model.model_type == VISION or has_images(columns, config.source_column, config.target_column)
 
 
 def _as_typed() -> str:

@@ -7,8 +7,9 @@ import json
 import os
 import statistics
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ from ..evaluation import UncertaintyEvaluator, token_statistics
 from ..metrics.quality import corpus_quality
 from ..models.arguments import LoraArguments, ModelArguments, make_model
 from ..models.loading import load_tokenizer
-from ..tables import format_table, print_table
+from ..tables import format_table
 from ..tasks import text_kind
 from ..trainer import CLUETrainer
 from .arguments import RunArguments
@@ -34,8 +35,14 @@ from .arguments import RunArguments
 logger = logging.get_logger(__name__)
 
 
-class Experiment:
+class Experiment(ABC):
     """Trains one model per objective from the same start and reports on each."""
+
+    #: What the columns of the table mean, and how to read it in a sentence or two.
+    definitions: ClassVar[dict[str, str]]
+    reading: ClassVar[str]
+    #: What transformers calls the thing that turns raw examples into inputs: a tokenizer, an image processor.
+    processing_class: Any
 
     def __init__(
         self,
@@ -48,9 +55,24 @@ class Experiment:
         command: str,
     ) -> None:
         self.model, self.lora, self.config, self.splits, self.arguments = model, lora, config, splits, run
-        self.quality, self.report_splits, self.command = run.quality, report_splits, command
+        self.report_splits, self.command = report_splits, command
         self.folder = Path(str(config.output_dir))
-        self.tokenizer = self._make_tokenizer()
+
+    @abstractmethod
+    def make_model(self, config: CLUEConfig) -> Any:
+        """The model at the start."""
+
+    @abstractmethod
+    def report(self, trainer: CLUETrainer, split: str) -> dict[str, Any]:
+        """What is found about a trained model on a split: a row of the table."""
+
+    @abstractmethod
+    def table(self, rows: list[dict[str, Any]]) -> str:
+        """The rows as a markdown table."""
+
+    def trainer_options(self, config: CLUEConfig) -> dict[str, Any]:
+        """More arguments of the trainer."""
+        return {}
 
     def run(self, objectives: list[str]) -> list[dict[str, Any]]:
         """Trains with each objective; prints one table and writes `results.json`."""
@@ -60,7 +82,9 @@ class Experiment:
             config = self._config_for(objective, alone=len(objectives) == 1)
             trainer, seconds = self._train(config)
             histories[objective] = trainer.state.log_history
-            rows += [self._report(trainer, objective, split, seconds) for split in self.report_splits]
+            for split in self.report_splits:
+                row = {"objective": objective, "alpha": trainer.objective.alpha, "split": split}
+                rows.append({**row, **self.report(trainer, split), "seconds_per_step": seconds})
             del trainer  # its model and optimizer must not stay beside the next one
         if self.config.process_index == 0:
             self._write(rows, histories)
@@ -82,14 +106,13 @@ class Experiment:
         set_seed(config.seed)
         timer = _StepTimer()
         trainer = CLUETrainer(
-            make_model(self.model, self.lora, self.tokenizer, config),
+            self.make_model(config),
             config,
             train_dataset=self.splits["train"],
             eval_dataset=self.splits.get("validation") if config.eval_strategy != "no" else None,
-            processing_class=self.tokenizer,
-            compute_metrics=self._quality_metrics if config.predict_with_generate else None,
+            processing_class=self.processing_class,
             callbacks=[timer],
-            evaluator=self._evaluator(config) if self.arguments.eval_uncertainty else None,
+            **self.trainer_options(config),
         )
         if trainer.is_world_process_zero():
             size = trainer.model.num_parameters()
@@ -100,6 +123,76 @@ class Experiment:
         trainer.save_model()
         trainer.save_state()
         return trainer, timer.median()
+
+    def _write(self, rows: list[dict[str, Any]], histories: dict[str, Any]) -> None:
+        folder = self.folder
+        settings = {"model": vars(self.model), "lora": vars(self.lora), "training": self.config.to_dict()}
+        results = {
+            "command": self.command,
+            "rows": rows,
+            "definitions": {**self.definitions, "seconds_per_step": "median over the optimizer steps"},
+            "history": histories,
+            "settings": settings,
+            "versions": {"clue_hf": __version__, "torch": torch.__version__},
+        }
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "results.json").write_text(json.dumps(results, indent=2, default=str) + "\n")
+        (folder / "results.md").write_text(self.table(rows) + "\n")
+        try:
+            from ..evaluation.plots import plot_training_curves
+        except ImportError:
+            logger.info("Install the extra `plots` for a picture of the training curves.")
+        else:
+            plot_training_curves(histories, folder / "training_curves.png")
+
+    def _say(self, rows: list[dict[str, Any]]) -> None:
+        print(f"\n{self.table(rows)}\n\n{self.reading}")
+        print(f"\nWritten to {self.config.output_dir}: results.json, results.md, training_curves.png, and the models.")
+        another = f"--alpha {0.5 if self.config.alpha > 0.5 else 0.9} --output_dir {self.folder}-other-alpha"
+        print(f"Next, try another weight of the error:\n  {self.command} {another}")
+
+
+class TextExperiment(Experiment):
+    """Language models: quality of what they generate, calibration on the reference tokens."""
+
+    definitions: ClassVar = {
+        "error": "cross-entropy per reference token, nats",
+        "uncertainty": "entropy of the next-token distribution, nats",
+        "gap": "mean error - mean uncertainty",
+        "alignment_error": "15 equal-mass bins of the uncertainty, sum |B|/n |mean error - mean uncertainty|",
+        "token_ece": "top-1 probability against top-1 accuracy, 15 equal-width bins",
+    }
+    reading = (
+        "Error and uncertainty are nats per reference token; gap = error - uncertainty (above 0: too sure);\n"
+        "alignment error and token ECE are 0 for a perfectly calibrated model."
+    )
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.quality = self.arguments.quality
+        self.processing_class: PreTrainedTokenizerBase = self._make_tokenizer()
+
+    def make_model(self, config: CLUEConfig) -> Any:
+        return make_model(self.model, self.lora, self.processing_class, config)
+
+    def trainer_options(self, config: CLUEConfig) -> dict[str, Any]:
+        return {
+            "compute_metrics": self._quality_metrics if config.predict_with_generate else None,
+            "evaluator": self._evaluator(config) if self.arguments.eval_uncertainty else None,
+        }
+
+    def report(self, trainer: CLUETrainer, split: str) -> dict[str, Any]:
+        data = trainer.task.prepare(self.splits[split], trainer.args, split)
+        row: dict[str, Any] = {}
+        if self.quality != "none":
+            trainer.args.predict_with_generate = True
+            trainer.compute_metrics = self._quality_metrics
+            metrics = trainer.predict(data, metric_key_prefix=split).metrics or {}
+            row[self.quality] = metrics[f"{split}_{self.quality}"]
+        return {**row, **token_statistics(trainer, data, f"Scoring {split} references").summary()}
+
+    def table(self, rows: list[dict[str, Any]]) -> str:
+        return format_table(rows, self.quality)
 
     def _evaluator(self, config: CLUEConfig) -> UncertaintyEvaluator:
         return UncertaintyEvaluator(
@@ -114,26 +207,13 @@ class Experiment:
             seed=config.seed,
         )
 
-    def _report(self, trainer: CLUETrainer, objective: str, split: str, seconds: float) -> dict[str, Any]:
-        """One row of the table: quality of what is generated, and calibration on the reference tokens."""
-        data = trainer.task.prepare(self.splits[split], trainer.args, split)
-        row: dict[str, Any] = {"objective": objective, "alpha": trainer.objective.alpha, "split": split}
-        if self.quality != "none":
-            trainer.args.predict_with_generate = True
-            trainer.compute_metrics = self._quality_metrics
-            metrics = trainer.predict(data, metric_key_prefix=split).metrics or {}
-            row[self.quality] = metrics[f"{split}_{self.quality}"]
-        row.update(token_statistics(trainer, data, f"Scoring {split} references").summary())
-        row["seconds_per_step"] = seconds
-        return row
-
     def _quality_metrics(self, prediction: Any) -> dict[str, float]:
         texts = [self._decode(tokens) for tokens in (prediction.predictions, prediction.label_ids)]
         return {self.quality: corpus_quality(self.quality, *texts)} if self.quality != "none" else {}
 
     def _decode(self, tokens: np.ndarray) -> list[str]:
-        tokens = np.where(tokens < 0, self.tokenizer.pad_token_id, tokens)
-        return [text.strip() for text in self.tokenizer.batch_decode(tokens, skip_special_tokens=True)]
+        tokens = np.where(tokens < 0, self.processing_class.pad_token_id, tokens)
+        return [text.strip() for text in self.processing_class.batch_decode(tokens, skip_special_tokens=True)]
 
     def _make_tokenizer(self) -> PreTrainedTokenizerBase:
         if not self.model.tokenizer_vocab_size:
@@ -144,40 +224,6 @@ class Experiment:
         texts = [text for name in pair for text in column_values(columns, name, "source_column")]
         ends = text_kind(AutoConfig.for_model(str(self.model.model_type))) == "seq2seq"
         return train_tokenizer(texts, self.model.tokenizer_vocab_size, ends)
-
-    def _write(self, rows: list[dict[str, Any]], histories: dict[str, Any]) -> None:
-        folder = self.folder
-        settings = {"model": vars(self.model), "lora": vars(self.lora), "training": self.config.to_dict()}
-        results = {
-            "command": self.command,
-            "rows": rows,
-            "definitions": {
-                "error": "cross-entropy per reference token, nats",
-                "uncertainty": "entropy of the next-token distribution, nats",
-                "gap": "mean error - mean uncertainty",
-                "alignment_error": "15 equal-mass bins of the uncertainty, sum |B|/n |mean error - mean uncertainty|",
-                "token_ece": "top-1 probability against top-1 accuracy, 15 equal-width bins",
-                "seconds_per_step": "median over the optimizer steps",
-            },
-            "history": histories,
-            "settings": settings,
-            "versions": {"clue_hf": __version__, "torch": torch.__version__},
-        }
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "results.json").write_text(json.dumps(results, indent=2, default=str) + "\n")
-        (folder / "results.md").write_text(format_table(rows, self.quality) + "\n")
-        try:
-            from ..evaluation.plots import plot_training_curves
-        except ImportError:
-            logger.info("Install the extra `plots` for a picture of the training curves.")
-        else:
-            plot_training_curves(histories, folder / "training_curves.png")
-
-    def _say(self, rows: list[dict[str, Any]]) -> None:
-        print_table(rows, self.quality)
-        print(f"\nWritten to {self.config.output_dir}: results.json, results.md, training_curves.png, and the models.")
-        another = f"--alpha {0.5 if self.config.alpha > 0.5 else 0.9} --output_dir {self.folder}-other-alpha"
-        print(f"Next, try another weight of the error:\n  {self.command} {another}")
 
 
 class _StepTimer(TrainerCallback):

@@ -22,6 +22,8 @@ KNOWN_IMAGES = ("image", "img", "pixel_values", "images", "picture")
 KNOWN_LABELS = ("label", "labels", "fine_label", "coarse_label", "class")
 #: Columns that make rows texts, whatever else they hold.
 KNOWN_TEXTS = ("messages", "text", "input_ids")
+#: Columns of a text classifier, looked for in this order when none is named.
+CLASSIFIED_TEXTS, CLASSES = ("text", "sentence", "source", "question", "review"), ("label", "labels")
 
 
 def find_pair(columns: Iterable[str], source: str | None, target: str | None) -> tuple[str, str]:
@@ -65,6 +67,19 @@ def has_images(columns: Iterable[str], source: str | None, target: str | None) -
     if source or target or columns & set(KNOWN_TEXTS) or any(set(pair) <= columns for pair in KNOWN_PAIRS):
         return False
     return bool(columns & set(KNOWN_IMAGES))
+
+
+def find_text_columns(columns: list[str], text: str | None, label: str | None) -> tuple[str, str]:
+    """The columns of a text and its label: those named, or known ones that are there."""
+    found = []
+    for given, known, option in ((text, CLASSIFIED_TEXTS, "source_column"), (label, CLASSES, "label_column")):
+        if given:
+            check_column(columns, given, option)
+        name = given or next((name for name in known if name in columns), None)
+        if name is None:
+            raise UserError(f"Which column is it? Set {option}; the columns are {', '.join(columns)}.")
+        found.append(name)
+    return found[0], found[1]
 
 
 def check_column(columns: list[str], path: str, option: str) -> None:

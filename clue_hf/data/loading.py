@@ -10,7 +10,7 @@ import datasets
 
 from ..errors import UserError
 from ..offline import notice_missing_network
-from .columns import check_column, find_image_columns, find_pair, has_images
+from .columns import check_column, find_image_columns, find_pair, find_text_columns, has_images
 from .image_dataset import check_classes, split_by_label
 from .npz import load_npz
 from .splits import split_by_source
@@ -59,6 +59,9 @@ class DataArguments:
     max_eval_samples: int | None = field(
         default=None, metadata={"help": "Validate and test on the first so many rows each."}
     )
+    binary_task: str | None = field(
+        default=None, metadata={"help": "Two of the classes, 'cat,dog', or one against the rest, 'cat'."}
+    )
     report_splits: list[str] = field(
         default_factory=lambda: ["test"], metadata={"help": "Splits to report on after training."}
     )
@@ -90,7 +93,8 @@ def load_splits(
         if images:
             splits.update(split_by_label(train, missing, arguments.split_seed, images[1]))
         else:
-            key = _key(train.column_names, source, target)
+            key = find_text_columns(train.column_names, source, label)[0] if label else None
+            key = key or _key(train.column_names, source, target)
             splits.update(split_by_source(train, missing, arguments.split_seed, key))
     for name in arguments.report_splits:
         if name not in splits:

@@ -110,7 +110,7 @@ def linear_statistics(
     buffer = hidden.new_empty(min(chunk_size, len(hidden)), len(weight), dtype=dtype)
     parts = []
     for start in range(0, max(len(hidden), 1), chunk_size):
-        logits = _logits(hidden[start : start + chunk_size].to(dtype), weight, bias, buffer)
+        logits = linear_logits(hidden[start : start + chunk_size].to(dtype), weight, bias, buffer)
         parts.append(logit_statistics(logits, labels[start : start + chunk_size]))
     return LinearStatistics(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
@@ -191,7 +191,7 @@ def _loss_and_gradients(
 
     for start, stop in chunks:
         chunk, targets = rows[start:stop].to(dtype), labels[start:stop]
-        logits = _logits(chunk, head, shift, buffer)
+        logits = linear_logits(chunk, head, shift, buffer)
         log_sum, error[start:stop], uncertainty[start:stop] = _reduce_rows(logits, targets)
         items = (error[start:stop], uncertainty[start:stop])
         extra = () if segments is None else (segments[start:stop],)
@@ -229,7 +229,9 @@ def _chunks(num_rows: int, chunk_size: int, segments: torch.Tensor | None) -> It
             start = border
 
 
-def _logits(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, buffer: torch.Tensor) -> torch.Tensor:
+def linear_logits(
+    rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, buffer: torch.Tensor
+) -> torch.Tensor:
     logits = torch.mm(rows, weight.t(), out=buffer[: len(rows)])
     if bias is not None:
         logits += bias

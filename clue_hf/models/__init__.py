@@ -1,1 +1,3 @@
-"""Loading and building models."""
+"""Loading and building models. Importing this makes our own known to transformers' Auto classes."""
+
+from . import vision as vision

@@ -6,7 +6,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import UserError
-from .loading import add_adapter, build_text_model, load_config, load_text_model, load_tokenizer, parse_overrides
+from .loading import (
+    add_adapter,
+    build_text_model,
+    load_classifier,
+    load_config,
+    load_text_model,
+    load_tokenizer,
+    parse_overrides,
+)
+from .mc_dropout import add_classifier_dropout
+from .vision import CLUEResNetConfig, CLUEResNetForImageClassification
+
+
+#: Our own residual networks for images.
+VISION = "clue_resnet"
 
 
 @dataclass
@@ -18,7 +32,14 @@ class ModelArguments:
         default=None, metadata={"help": "Hub id or folder of the tokenizer (default: the model's)."}
     )
     model_type: str | None = field(
-        default=None, metadata={"help": "Build a model of this type from scratch: t5, bart, gpt2, llama ..."}
+        default=None, metadata={"help": "Build a model of this type from scratch: t5, bart, gpt2, clue_resnet ..."}
+    )
+    model_preset: str | None = field(
+        default=None, metadata={"help": "clue_resnet: resnet8, resnet18, resnet50, wide_resnet28_10 ..."}
+    )
+    dropout: float | None = field(
+        default=None,
+        metadata={"help": "Classification: dropout rate (of a pretrained model: before its classifier)."},
     )
     config_overrides: str | None = field(
         default=None,
@@ -38,6 +59,14 @@ class ModelArguments:
             raise ValueError(
                 "Give `model_name_or_path` (to fine-tune) or `model_type` (to build one), one of the two."
             )
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise ValueError(f"`dropout` must lie in [0, 1), but is {self.dropout!r}.")
+        if self.model_preset and self.model_type != VISION:
+            raise ValueError(f"`model_preset` goes with `model_type: {VISION}`.")
+        if self.model_type == VISION:
+            if not self.model_preset:
+                raise ValueError(f"`model_type: {VISION}` needs a `model_preset`, such as resnet18.")
+            return
         if self.model_type and bool(self.tokenizer_name) == bool(self.tokenizer_vocab_size):
             raise ValueError("A model from scratch needs `tokenizer_name`, or `tokenizer_vocab_size` to train one.")
         if self.tokenizer_vocab_size and not self.model_type:
@@ -64,8 +93,23 @@ def check_model(arguments: ModelArguments) -> None:
     """Raises where the model's config or tokenizer is not to be had, without loading weights."""
     if arguments.model_name_or_path:
         load_config(arguments.model_name_or_path, **parse_overrides(arguments.config_overrides))
-    if not arguments.tokenizer_vocab_size:
+    if not arguments.tokenizer_vocab_size and not arguments.model_preset:
         load_tokenizer(str(arguments.tokenizer_name or arguments.model_name_or_path))
+
+
+def make_classifier(arguments: ModelArguments, names: list[str], num_channels: int | None = None) -> Any:
+    """A classifier for these classes, of images if they have channels, else of texts: ours, or a pretrained one."""
+    overrides = parse_overrides(arguments.config_overrides)
+    classes = {"id2label": dict(enumerate(names)), "label2id": {name: number for number, name in enumerate(names)}}
+    if arguments.model_type == VISION:
+        rate = {} if arguments.dropout is None else {"dropout": arguments.dropout}
+        settings = {"num_channels": num_channels, **rate, **classes, **overrides}
+        config = CLUEResNetConfig.preset(str(arguments.model_preset), **settings)
+        return CLUEResNetForImageClassification(config)
+    model = load_classifier(
+        str(arguments.model_name_or_path), num_channels is not None, arguments.dtype, classes, **overrides
+    )
+    return add_classifier_dropout(model, arguments.dropout)
 
 
 def make_model(arguments: ModelArguments, lora: LoraArguments, tokenizer: Any, config: Any) -> Any:

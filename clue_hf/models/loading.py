@@ -10,7 +10,9 @@ import torch
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
+    AutoModelForImageClassification,
     AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
     AutoTokenizer,
     PreTrainedTokenizerBase,
 )
@@ -29,6 +31,43 @@ def load_text_model(name: str, task: str = "auto", dtype: str = "float32", **ove
     config = load_config(name, **overrides)
     with _explained(name, "model"):
         return _auto_class(config, task).from_pretrained(name, config=config, dtype=getattr(torch, dtype))
+
+
+def load_classifier(
+    name: str,
+    images: bool | None = None,
+    dtype: str = "float32",
+    classes: dict[str, Any] | None = None,
+    **overrides: Any,
+) -> Any:
+    """
+    A classifier from the Hub or a folder, of images or of texts (`None`: as its config says). With other `classes`
+    (`id2label`, `label2id`) than its own, its last layer is a new one.
+    """
+    from .vision import CLUEResNetConfig
+
+    config = load_config(name, **overrides)
+    if images is None:
+        images = isinstance(config, CLUEResNetConfig) or is_image_model(config)
+    for key, value in (classes or {}).items():
+        setattr(config, key, value)
+    auto_class = AutoModelForImageClassification if images else AutoModelForSequenceClassification
+    if type(config) not in auto_class._model_mapping:
+        raise UserError(f"A {config.model_type} model cannot classify {'images' if images else 'texts'}.")
+    with _explained(name, "model"):
+        return auto_class.from_pretrained(
+            name, config=config, dtype=getattr(torch, dtype), ignore_mismatched_sizes=True
+        )
+
+
+def is_image_model(config: Any) -> bool:
+    """Whether a config's model takes images."""
+    return type(config) in AutoModelForImageClassification._model_mapping
+
+
+def is_classifier(config: Any) -> bool:
+    """Whether a saved model is a classifier, by what its config says it was."""
+    return any("Classification" in name for name in config.architectures or ())
 
 
 def build_text_model(model_type: str, tokenizer: PreTrainedTokenizerBase, task: str = "auto", **settings: Any) -> Any:
@@ -63,6 +102,14 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """A tokenizer from the Hub or a folder, able to pad."""
     with _explained(name, "tokenizer"):
         return with_padding(AutoTokenizer.from_pretrained(name))
+
+
+def load_image_processor(name: str) -> Any:
+    """An image processor from the Hub or a folder; transformers' version that needs Pillow only."""
+    from transformers import AutoImageProcessor
+
+    with _explained(name, "image processor"):
+        return AutoImageProcessor.from_pretrained(name)
 
 
 def add_adapter(model: Any, peft_config: Any, gradient_checkpointing: bool = False) -> Any:

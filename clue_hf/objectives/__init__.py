@@ -1,8 +1,10 @@
 """Training objectives, one file each. `OBJECTIVES` maps the name users give to the class."""
 
 from .base import Objective
+from .cals import CALS
 from .ce_pe import CrossEntropyPlusEntropy
 from .clue import CLUE
+from .euat import EUAT
 from .focal import Focal
 from .label_smoothing import LabelSmoothing
 from .plain import Plain
@@ -12,8 +14,20 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "clue": CLUE,
     "ce": Plain,
     "ce_pe": CrossEntropyPlusEntropy,
+    "euat": EUAT,
+    "cals": CALS,
     "focal": Focal,
     "label_smoothing": LabelSmoothing,
 }
 
-__all__ = ["CLUE", "OBJECTIVES", "CrossEntropyPlusEntropy", "Focal", "LabelSmoothing", "Objective", "Plain"]
+__all__ = [
+    "CALS",
+    "CLUE",
+    "EUAT",
+    "OBJECTIVES",
+    "CrossEntropyPlusEntropy",
+    "Focal",
+    "LabelSmoothing",
+    "Objective",
+    "Plain",
+]

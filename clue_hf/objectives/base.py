@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 
 if TYPE_CHECKING:
     from ..config import CLUEConfig
+    from ..trainer import CLUETrainer
 
 
 class Objective(ABC):
@@ -20,13 +21,16 @@ class Objective(ABC):
     the whole accumulation window and all processes, so that it does not depend on how the batch is laid out.
 
     A subclass is a small immutable object built by `from_config`; add it to `OBJECTIVES` and `--objective name` finds
-    it. An objective with state of its own may also define `state_dict()` and `load_state_dict()`.
+    it. One with state of its own changes it in `on_train_begin` and `on_epoch_end`, and hands it over in
+    `state_dict()` and `load_state_dict()`: checkpoints hold it.
     """
 
     #: The weight of the error, where the objective has one: it is logged. Plain training is alpha = 1.
     alpha: float | None = None
     #: Set by objectives that need more than error and entropy: the trainer then keeps the logits for `item_loss`.
     needs_logits: ClassVar[bool] = False
+    #: Set by objectives that treat rows of the training data differently: `item_loss` is then given their numbers.
+    needs_row: ClassVar[bool] = False
 
     @classmethod
     def from_config(cls, config: CLUEConfig) -> Objective:
@@ -45,7 +49,10 @@ class Objective(ABC):
         logits: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Loss of each item. `logits` (items, classes) and `labels` are only given when `needs_logits` is set."""
+        """
+        Loss of each item. `logits` (items, classes) and `labels` are only given when `needs_logits` is set; when
+        `needs_row` is, another argument `row` as well, which is `None` outside of training.
+        """
 
     def sequence_loss(self, mean_error: torch.Tensor, mean_uncertainty: torch.Tensor) -> torch.Tensor | None:
         """Loss of each non-empty sequence from its means, or `None` if the objective has no such term."""
@@ -54,3 +61,20 @@ class Objective(ABC):
     @property
     def has_sequence_loss(self) -> bool:
         return type(self).sequence_loss is not Objective.sequence_loss
+
+    def train_sampler(self, trainer: CLUETrainer) -> Any:
+        """The order of the training data, or `None` for the usual one."""
+        return None
+
+    def on_train_begin(self, trainer: CLUETrainer) -> None:  # noqa: B027
+        """Called before the first step, after a checkpoint was loaded."""
+
+    def on_epoch_end(self, trainer: CLUETrainer) -> None:  # noqa: B027
+        """Called after each epoch."""
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """What a checkpoint must hold to go on exactly."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:  # noqa: B027
+        """Takes it back."""

@@ -1,8 +1,9 @@
 """One pass over the sources that feeds every scorer: generate, sample, and score without the source.
 
-Each text is generated first and scored afterwards by a teacher-forced pass over its tokens: the log-probabilities are
-the model's own, before any temperature, top-k or minimum length, and the same for greedy, beam and sampled decoding.
-Only two numbers per token are kept, never a distribution over the vocabulary.
+The log-probabilities are the model's own, before any temperature, top-k or minimum length, and the same for greedy,
+beam and sampled decoding. Greedy texts and samples come with them from one decoding loop; a text that was decoded by
+`generate` (beams, special settings) is scored afterwards by a teacher-forced pass over its tokens. Only a few numbers
+per token are kept, never a distribution over the vocabulary.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ from ..functional import check_choice
 from ..models.mc_dropout import active_dropout
 from ..tasks import TextTask
 from ..tasks.head import unwrap
-from .sampling import sampler, stream_seed
+from .decoding import Decoder, decodes_plainly
+from .sampling import sampler, stream_seed, warper
 
 
 #: Numbers of the streams that are not one of the samples 0, 1, 2 ...
 OUTPUT, DROPOUT = -1, -2
+#: What `generate` is told for a greedy text.
+GREEDY = {"do_sample": False, "num_beams": 1}
 
 
 @dataclass
@@ -140,6 +144,7 @@ class Collector:
         self.needs, self.settings = needs, settings or CollectionSettings()
         self.task = TextTask(model, tokenizer=self.tokenizer)
         self.is_seq2seq = self.task.kind == "seq2seq"
+        self._own_loop: bool | None = None
 
     def collect(
         self,
@@ -180,28 +185,60 @@ class Collector:
         self.model.eval()
         try:
             context = self._read(batch.prompts)
-            if targets is None:
-                outputs = self._generate(context, self._decoding(batch))
+            if targets is not None:
+                collected = [Collected(text) for text in self._score(context, self._encode_targets(targets), batch)]
             else:
-                outputs = self._encode_targets(targets)
-            collected = [Collected(text) for text in self._score(context, outputs, batch)]
+                collected = self._generated(context, batch)
+            outputs = [entry.output.tokens for entry in collected]
             if references is not None:
-                for entry, scored in zip(
-                    collected, self._score(context, self._encode_targets(references), batch), strict=True
-                ):
+                expected = self._score(context, self._encode_targets(references), batch)
+                for entry, scored in zip(collected, expected, strict=True):
                     entry.reference = scored
             if "unconditional" in self.needs:
                 for entry, values in zip(collected, self._unconditional(outputs, batch), strict=True):
                     entry.unconditional = values
-            if "samples" in self.needs:
+            if "samples" in self.needs and not collected[0].samples:
                 self._add_samples(collected, context, batch)
         finally:
             self.model.train(was_training)
         return collected
 
+    def _generated(self, context: dict[str, Any], batch: Batch) -> list[Collected]:
+        """An output for each row, and its samples where they can be had in the same go."""
+        settings = self._decoding(batch)
+        if settings != GREEDY or not self._has_own_loop(context):
+            outputs = self._generate(context, settings)
+            return [Collected(text) for text in self._score(context, outputs, batch)]
+        found = self._decoded(context, batch, greedy=True)
+        collected = [Collected(texts[0], samples=texts[1:]) for texts in found]
+        if self.settings.mc_samples:
+            outputs = [entry.output.tokens for entry in collected]
+            for entry, scored in zip(collected, self._score(context, outputs, batch), strict=True):
+                entry.output = scored
+        return collected
+
+    def _has_own_loop(self, context: dict[str, Any]) -> bool:
+        """Whether [`Decoder`] can take the place of `generate`; found out once."""
+        if self._own_loop is None:
+            trial = self._teacher_forced(context, [[self.tokenizer.pad_token_id]] * len(context["prompts"]))
+            inputs, _ = self.task.split_labels(self.model, trial)
+            self._own_loop = decodes_plainly(self.model) and self.task.may_fuse(self.model, inputs)
+        return self._own_loop
+
+    def _decoded(self, context: dict[str, Any], batch: Batch, greedy: bool) -> list[list[ScoredText]]:
+        """The greedy text of each row, if wanted, and then its samples, if needed, from one loop."""
+        count = self.settings.num_samples if "samples" in self.needs else 0
+        first: list[int | None] = [None] if greedy else []
+        seeds = [
+            [*first, *(stream_seed(self.settings.seed, row, sample) for sample in range(count))] for row in batch.rows
+        ]
+        limit, warp = self.settings.max_new_tokens, warper(**self._sampling())
+        decoder = Decoder(self.model, self._end_tokens(), self.tokenizer.pad_token_id, limit, warp)
+        return [[self._scored_text(*text) for text in texts] for texts in decoder.decode(context, seeds)]
+
     def _decoding(self, batch: Batch) -> dict[str, Any]:
         """How the output is generated. Where it is sampled, each row is drawn from its own stream."""
-        settings = {"do_sample": False, "num_beams": 1, **self.settings.generation}
+        settings = {**GREEDY, **self.settings.generation}
         if not settings["do_sample"] or settings["num_beams"] > 1:
             return settings
         warpers = {name: settings.pop(name) for name in ("temperature", "top_k", "top_p") if name in settings}
@@ -214,12 +251,15 @@ class Collector:
         return [scored.log_probability for scored in self._score(nothing, outputs, batch)]
 
     def _add_samples(self, collected: list[Collected], context: dict[str, Any], batch: Batch) -> None:
+        if self._has_own_loop(context):
+            for entry, texts in zip(collected, self._decoded(context, batch, greedy=False), strict=True):
+                entry.samples = texts
+            return
         count = self.settings.num_samples
         seeds = [stream_seed(self.settings.seed, row, sample) for row in batch.rows for sample in range(count)]
         draw = sampler(seeds, self.model.device, **self._sampling())
         repeated = self._repeated(context, count)
-        drawn = self._generate(repeated, {"do_sample": False, "num_beams": 1, "logits_processor": draw})
-        samples = self._describe(repeated, drawn)
+        samples = self._describe(repeated, self._generate(repeated, {**GREEDY, "logits_processor": draw}))
         for number, entry in enumerate(collected):
             entry.samples = samples[number * count : (number + 1) * count]
 

@@ -37,6 +37,9 @@ class PolygraphConditionalMutualInformation(ConditionalPointwiseMutualInformatio
 class PolygraphCollector(Collector):
     """Collects what LM-Polygraph 0.7.0 would."""
 
+    def _has_own_loop(self, context: dict[str, Any]) -> bool:
+        return False  # it has a minimum length
+
     def _generate(self, context: dict[str, Any], settings: dict[str, Any]) -> list[list[int]]:
         return super()._generate(context, {"min_new_tokens": AT_LEAST, **settings})
 

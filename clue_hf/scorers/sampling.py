@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from transformers import (
@@ -37,18 +38,27 @@ class GumbelNoise(LogitsProcessor):
         return noisy - noise.log_()
 
 
-def sampler(
-    seeds: Sequence[int], device: torch.device, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0
-) -> LogitsProcessorList:
-    """What `generate(do_sample=False, logits_processor=...)` needs to sample each row from its own stream."""
-    warpers: list[LogitsProcessor] = []
+def warpers(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> list[LogitsProcessor]:
+    """What changes the distribution that is sampled from; nothing by default."""
+    found: list[LogitsProcessor] = []
     if temperature != 1.0:
-        warpers.append(TemperatureLogitsWarper(temperature))
+        found.append(TemperatureLogitsWarper(temperature))
     if top_k:
-        warpers.append(TopKLogitsWarper(top_k))
+        found.append(TopKLogitsWarper(top_k))
     if top_p < 1.0:
-        warpers.append(TopPLogitsWarper(top_p))
-    return LogitsProcessorList([*warpers, GumbelNoise(seeds, device)])
+        found.append(TopPLogitsWarper(top_p))
+    return found
+
+
+def warper(**settings: Any) -> Callable[[torch.Tensor], torch.Tensor] | None:
+    """[`warpers`] as one function of the logits, or `None` where they change nothing."""
+    chosen = LogitsProcessorList(warpers(**settings))
+    return (lambda logits: chosen(None, logits)) if chosen else None  # type: ignore[arg-type]
+
+
+def sampler(seeds: Sequence[int], device: torch.device, **settings: Any) -> LogitsProcessorList:
+    """What `generate(do_sample=False, logits_processor=...)` needs to sample each row from its own stream."""
+    return LogitsProcessorList([*warpers(**settings), GumbelNoise(seeds, device)])
 
 
 def stream_seed(seed: int, row: int, sample: int) -> int:

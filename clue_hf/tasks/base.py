@@ -36,6 +36,8 @@ class Prediction:
             For objectives with `needs_logits`.
         outputs (`torch.Tensor`, *optional*):
             All the logits of the batch, where the caller asked for them.
+        row (`torch.Tensor` of shape `(items,)`, *optional*):
+            Which row of the training data each item comes from, for objectives with `needs_row`.
     """
 
     error: torch.Tensor
@@ -45,6 +47,7 @@ class Prediction:
     labels: torch.Tensor | None = None
     logits: torch.Tensor | None = None
     outputs: torch.Tensor | None = None
+    row: torch.Tensor | None = None
 
     def reduce(self, objective: Objective, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """
@@ -53,8 +56,12 @@ class Prediction:
         `counts` holds the two denominators: the items and the non-empty sequences of the whole optimizer step.
         """
         items, sequences = counts
-        given = (self.logits, self.labels) if objective.needs_logits else ()
-        losses = objective.item_loss(self.error, self.uncertainty, *given)
+        given: dict[str, Any] = {}
+        if objective.needs_logits:
+            given.update(logits=self.logits, labels=self.labels)
+        if objective.needs_row:
+            given["row"] = self.row
+        losses = objective.item_loss(self.error, self.uncertainty, **given)
         loss = losses.sum() / items
         if objective.has_sequence_loss:
             loss = loss + self.sequence_losses(objective).sum() / sequences
@@ -107,6 +114,14 @@ class Task(ABC):
         """Makes batches of prepared examples; `None` leaves it to transformers."""
         return None
 
+    def train_collator(self, config: CLUEConfig) -> Any:
+        """The same in training, where examples are varied; `None` where they are not."""
+        return None
+
+    def numbered(self, dataset: Any) -> Any:
+        """A prepared dataset whose batches say which `row` each example is."""
+        raise ValueError("This task has no objective that needs the rows of the training data.")
+
     @abstractmethod
     def predict(
         self, model: torch.nn.Module, inputs: dict[str, Any], objective: Objective, return_outputs: bool = False
@@ -124,6 +139,10 @@ class Task(ABC):
     def count(self, batches: list[dict[str, Any]]) -> torch.Tensor:
         """The two denominators: items and non-empty sequences in some batches."""
 
-    @abstractmethod
     def generation_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """What `generate` needs of a batch: everything but the targets."""
+        raise ValueError("This task generates no text: leave predict_with_generate off.")
+
+    def log_probabilities(self, model: torch.nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
+        """ln p of every class, (examples, classes), for tasks that have classes."""
+        raise ValueError("This task has no classes.")

@@ -108,7 +108,7 @@ class TextTask(Task):
                 "The batch has no `labels`: give the dataset a target column, or tokenise it with labels."
             )
         inputs, labels = self.split_labels(base, inputs)
-        if not (return_outputs or objective.needs_logits) and self._may_fuse(model, inputs):
+        if not (return_outputs or objective.needs_logits) and self.may_fuse(model, inputs):
             head = read_head(base)
             self.num_classes = head.weight.shape[0]
             return FusedPrediction(self._hidden(model, base, inputs, labels), head, labels)
@@ -130,7 +130,7 @@ class TextTask(Task):
         base = unwrap(model)
         inputs, labels = self.split_labels(base, inputs)
         kept = labels != -100
-        if self._may_fuse(model, inputs):
+        if self.may_fuse(model, inputs):
             head = read_head(base)
             hidden = torch.stack([self._hidden(model, base, inputs, labels)[kept] for _ in range(passes)])
             statistics = linear_statistics if passes == 1 else mixture_statistics
@@ -198,7 +198,8 @@ class TextTask(Task):
         """A causal model has one output more than there are targets: the one after the last token."""
         return outputs[:, : labels.shape[1]]
 
-    def _may_fuse(self, model: nn.Module, inputs: dict[str, Any]) -> bool:
+    def may_fuse(self, model: nn.Module, inputs: dict[str, Any]) -> bool:
+        """Whether the output layer can be applied by us; found out once, with the first inputs (without labels)."""
         if type(model) not in self._fusable:
             reason = "fused_head='off'" if self.fused_head == "off" else why_not_fusable(model, inputs)
             if reason is not None and self.fused_head == "on":

@@ -89,10 +89,10 @@ def test_scores_do_not_depend_on_batch_size_padding_or_order(kind):
 
     for one, five in zip(run(sources, 1, list(SCORERS)), run(sources, 5, list(SCORERS)), strict=True):
         assert one.text == five.text
-        assert one.scores == pytest.approx(five.scores, rel=1e-4, abs=1e-5)
+        assert one.scores == pytest.approx(five.scores, rel=1e-5, abs=1e-5)
     names = [name for name, scorer in SCORERS.items() if "samples" not in scorer.needs]
     for one, other in zip(run(sources, 1, names), run(sources[::-1], 3, names)[::-1], strict=True):
-        assert one.scores == pytest.approx(other.scores, rel=1e-4, abs=1e-5)
+        assert one.scores == pytest.approx(other.scores, rel=1e-5, abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["t5", "gpt2"])

@@ -84,7 +84,8 @@ def rejection_reports(
     metrics = rejection_metrics(max_rejections, coverages, risks)
     measured = _measure(uncertainties, quality, metrics, nan_policy, resamples, level, seed)
     return {
-        scorer: {name: _entry(found[name], resamples, level) for name in metrics} for scorer, found in measured.items()
+        scorer: {name: as_entry(found[name], resamples, level) for name in metrics}
+        for scorer, found in measured.items()
     }
 
 
@@ -126,13 +127,13 @@ def paired_rejection_differences(
     of_a = _measure({scorer: pair[0] for scorer, pair in pairs.items()}, quality_a, *options)
     of_b = _measure({scorer: pair[1] for scorer, pair in pairs.items()}, quality_b, *options)
     return {
-        scorer: {name: _entry(found[name] - of_b[scorer][name], resamples, level, paired=True) for name in chosen}
+        scorer: {name: as_entry(found[name] - of_b[scorer][name], resamples, level, paired=True) for name in chosen}
         for scorer, found in of_a.items()
     }
 
 
 @dataclass(frozen=True)
-class _Measured:
+class Measured:
     """A metric on all items and on each resample."""
 
     value: float
@@ -140,8 +141,8 @@ class _Measured:
     n: int
     values: np.ndarray
 
-    def __sub__(self, other: _Measured) -> _Measured:
-        return _Measured(self.value - other.value, self.reason or other.reason, self.n, self.values - other.values)
+    def __sub__(self, other: Measured) -> Measured:
+        return Measured(self.value - other.value, self.reason or other.reason, self.n, self.values - other.values)
 
 
 def _measure(
@@ -152,7 +153,7 @@ def _measure(
     resamples: int,
     level: float,
     seed: int,
-) -> dict[str, dict[str, _Measured]]:
+) -> dict[str, dict[str, Measured]]:
     """Every metric of every scorer. Scorers that have the same items left share the resamples and their oracle."""
     check_options(resamples, level)
     groups: dict[bytes, tuple[np.ndarray, dict[str, Order]]] = {}
@@ -171,7 +172,7 @@ def _measure_group(
     metrics: Mapping[str, RejectionMetric],
     resamples: int,
     seed: int,
-) -> dict[str, dict[str, _Measured]]:
+) -> dict[str, dict[str, Measured]]:
     """Every metric of scorers that judge the same items; one undefined on all items is so on every resample."""
     items = Items(qualities)
     curves = {scorer: Curve(items, order) for scorer, order in orders.items()}
@@ -185,14 +186,14 @@ def _measure_group(
                 row[column, index] = metric(curve)
     return {
         scorer: {
-            name: _Measured(metric(curve), metric.reason(items), items.n, row[column])
+            name: Measured(metric(curve), metric.reason(items), items.n, row[column])
             for column, (name, metric) in enumerate(metrics.items())
         }
         for row, (scorer, curve) in zip(values, curves.items(), strict=True)
     }
 
 
-def _entry(found: _Measured, resamples: int, level: float, paired: bool = False) -> dict[str, Any]:
+def as_entry(found: Measured, resamples: int, level: float, paired: bool = False) -> dict[str, Any]:
     """A metric as plain data: what is undefined is `None`."""
     entry: dict[str, Any] = {"value": found.value, "reason": found.reason, "n": found.n}
     if resamples:

@@ -1,0 +1,376 @@
+"""
+Every metric of a classifier at once, with bootstrap intervals, and the differences of two classifiers.
+
+A resample only changes how often each example counts. Metrics of sums (over examples, or over those in a bin) come
+from one product of these counts with a sparse table, metrics of an order from what was sorted once. The draws are
+those of [`bootstrap_interval`] and [`paired_bootstrap`], so the intervals are theirs up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from .arrays import checked_arrays
+from .bootstrap import NAN, check_options, multiplicities
+from .classification import (
+    Answers,
+    checked_answers,
+    debiased_error,
+    equal_width_bins,
+    normalized_entropy,
+)
+from .curve import Order
+from .definitions import rejection_definition
+from .flip import flip_outcomes, flip_rates
+from .resampled_rejection import Measured as Measured
+from .resampled_rejection import as_entry as entry
+from .resampled_rejection import paired_rejection_differences, rejection_report
+from .separation import Correlation, Separation, best_threshold, uncertain_as_wrong
+
+
+#: What each metric of [`classification_report`] is; those of rejection: see [`classification_definition`].
+CLASSIFICATION_DEFINITIONS: dict[str, str] = {
+    "error": "share of wrong answers",
+    "ece": "sum |B|/n |accuracy - mean confidence| over bins (low, high] of equal width along the top probability",
+    "ece_adaptive": "the same over bins of equal mass; equal confidences share their accuracy",
+    "ece_debiased": "root of sum |B|/n [(accuracy - mean confidence)^2 - accuracy (1 - accuracy) / (|B| - 1)] over "
+    "the bins of ece, at least 0 (Kumar et al. 2019)",
+    "ece_classwise": "mean over the classes of the calibration error of their probability, bins of equal width",
+    "brier": "mean over the examples of sum over the classes of (p - 1{label})^2, from 0 to 2",
+    "nll": "mean of -ln p of the label in nats, p at least 2.2e-16",
+    "alignment_error": "sum |B|/n |mean(-ln p of the label) - mean entropy| in nats over bins of equal mass along the "
+    "entropy",
+    "uce": "sum |B|/n |share of wrong answers - mean uncertainty| over bins (low, high] of equal width along it",
+    "uncertainty_accuracy": "largest share over all tau of answers with (uncertainty > tau) == wrong",
+    "uncertainty_accuracy_val": "share of answers with (uncertainty > tau) == wrong, at a given tau",
+    "uncertainty_auc": "chance that a wrong answer is more uncertain than a right one, ties half",
+    "residual_correlation": "Pearson correlation of the uncertainty with 1{wrong}",
+    "residual_correlation_probability": "Pearson correlation of the uncertainty with 1 - p of the label",
+    "residual_correlation_nll": "Pearson correlation of the uncertainty with -ln p of the label, p at least 2.2e-16",
+    "wasserstein": "Wasserstein distance W1 between the uncertainties of wrong and of right answers",
+    "uncertainty_gap": "mean uncertainty of the wrong answers minus that of the right ones",
+    "flip_error": "share of wrong answers after flipping those with uncertainty > tau, at a given tau",
+    "flip_f1": "F1 of the positive class after the flip",
+    "flip_precision": "precision of the positive class after the flip",
+    "flip_tpr": "true positive rate after the flip",
+    "flip_tnr": "true negative rate after the flip",
+}
+#: The rejection metrics of a report, with quality 1 for a right answer and 0 for a wrong one.
+REJECTION_METRICS = (
+    "prr", "prr_0.5", "aurc", "e_aurc", "augrc",
+    "risk_at_coverage_0.5", "risk_at_coverage_0.8", "coverage_at_risk_0.1", "coverage_at_risk_0.2",
+)  # fmt: skip
+#: How many numbers a block of resamples holds.
+BLOCK = 2**21
+
+_TWO_SIDED = ("uncertainty_auc", "residual_correlation", "wasserstein", "uncertainty_gap")
+_OF_LOGARITHMS = ("nll", "alignment_error", "residual_correlation_nll")
+_FLIP_REASONS = {
+    "flip_f1": "no label and no answer is positive",
+    "flip_precision": "no answer is positive",
+    "flip_tpr": "no label is positive",
+    "flip_tnr": "no label is negative",
+}
+
+
+def classification_definition(name: str) -> str:
+    """The definition of a metric of [`classification_report`]."""
+    return CLASSIFICATION_DEFINITIONS.get(name) or rejection_definition(name) + "; quality = 1{right}"
+
+
+def classification_report(
+    probabilities: Any,
+    labels: Any,
+    uncertainty: Any = None,
+    resamples: int = 2000,
+    tau: float | None = None,
+    positive: int = 1,
+    num_bins: int = 15,
+    level: float = 0.95,
+    seed: int = 0,
+) -> dict[str, dict[str, Any]]:
+    """
+    Every metric of a classifier as `name -> entry`: error, calibration, how the uncertainty goes with the error, and
+    rejection. [`classification_definition`] says what each is.
+
+    An entry holds `value`, `low`, `high` (the percentile bootstrap interval over the examples), `n` and `reason`:
+    where a metric is undefined its value is `None` and the reason says why. `undefined` is the number of resamples
+    without a value, if there are any; `uncertainty_accuracy` also has its `tau`, and metrics of logarithms have
+    `floored`, the number of labels with a probability below 2.2e-16, if there are any.
+
+    Calibration errors sum absolute gaps, to which a resample adds noise: where a model is close to calibrated, the
+    interval lies mostly above the value.
+
+    Args:
+        probabilities (`array` of shape `(n, classes)`):
+            Probability of every class.
+        labels (`array`):
+            The right class of each example.
+        uncertainty (`array`, *optional*):
+            The uncertainty of each answer, by default [`normalized_entropy`]. Above 1 there is no `uce`. The
+            `alignment_error` is always that of the entropy of the probabilities, in nats.
+        resamples (`int`, *optional*, defaults to 2000):
+            Number of bootstrap resamples; 0 for no intervals.
+        tau (`float`, *optional*):
+            Threshold of the uncertainty from validation data ([`best_threshold`]). Adds `uncertainty_accuracy_val`
+            and, with two classes, the metrics after a flip ([`binary_flip`]).
+        positive (`int`, *optional*, defaults to 1):
+            The positive class of the flip.
+        num_bins (`int`, *optional*, defaults to 15):
+            Number of bins of all calibration errors.
+        level (`float`, *optional*, defaults to 0.95):
+            Share of the resampled values inside the interval.
+        seed (`int`, *optional*, defaults to 0):
+            Seed of the draws.
+
+    Example:
+
+    ```python
+    >>> from clue_hf.metrics import classification_report
+
+    >>> classification_report(probabilities, labels)["ece"]
+    {'value': 0.043, 'reason': None, 'n': 10000, 'low': 0.038, 'high': 0.05}
+    ```
+    """
+    model = _model(probabilities, labels, uncertainty, tau, positive, num_bins)
+    found = {
+        name: entry(measured, resamples, level) for name, measured in _measure(model, resamples, level, seed).items()
+    }
+    if model.answers.n:
+        found["uncertainty_accuracy"]["tau"] = best_threshold(model.uncertainty, model.answers.wrong)
+    if model.answers.floored:
+        for name in _OF_LOGARITHMS:
+            found[name]["floored"] = model.answers.floored
+    rejection = rejection_report(model.uncertainty, model.answers.correct, resamples=resamples, level=level, seed=seed)
+    return {**found, **{name: rejection[name] for name in REJECTION_METRICS}}
+
+
+def paired_classification_differences(
+    a: Any,
+    b: Any,
+    labels: Any,
+    uncertainty_a: Any = None,
+    uncertainty_b: Any = None,
+    tau_a: float | None = None,
+    tau_b: float | None = None,
+    positive: int = 1,
+    num_bins: int = 15,
+    resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> dict[str, dict[str, Any]]:
+    """
+    Classifier a minus classifier b on the same examples: `name -> entry` for every metric that both have in
+    [`classification_report`], with `value`, `low`, `high`, `p_value` (see [`Difference`]), `n` and `reason`. Every
+    resample draws the same examples of both.
+
+    Args:
+        a, b (`array` of shape `(n, classes)`):
+            Probability of every class under either classifier.
+        labels (`array`):
+            The right class of each example.
+        uncertainty_a, uncertainty_b, tau_a, tau_b (*optional*):
+            The uncertainties and their thresholds, as in [`classification_report`].
+        positive, num_bins, resamples, level, seed (*optional*):
+            As in [`classification_report`].
+    """
+    models = [
+        _model(a, labels, uncertainty_a, tau_a, positive, num_bins),
+        _model(b, labels, uncertainty_b, tau_b, positive, num_bins),
+    ]
+    of_a, of_b = (_measure(model, resamples, level, seed) for model in models)
+    found = {name: entry(of_a[name] - of_b[name], resamples, level, paired=True) for name in of_a if name in of_b}
+    (scores_a, correct_a), (scores_b, correct_b) = (({"": m.uncertainty}, m.answers.correct) for m in models)
+    rejection = paired_rejection_differences(
+        scores_a, correct_a, scores_b, correct_b, REJECTION_METRICS, resamples=resamples, level=level, seed=seed
+    )
+    return {**found, **rejection[""]}
+
+
+@dataclass(frozen=True)
+class _Model:
+    """What a report is about."""
+
+    answers: Answers
+    uncertainty: np.ndarray
+    tau: float | None
+    positive: int
+    num_bins: int
+
+    @property
+    def in_unit_range(self) -> bool:
+        return bool(((self.uncertainty >= 0) & (self.uncertainty <= 1)).all())
+
+
+def _model(
+    probabilities: Any, labels: Any, uncertainty: Any, tau: float | None, positive: int, num_bins: int
+) -> _Model:
+    answers = checked_answers(probabilities, labels)
+    if uncertainty is None:
+        uncertainty = normalized_entropy(answers.probabilities)
+    uncertainty, _ = checked_arrays(uncertainty=uncertainty, labels=answers.labels)
+    return _Model(answers, uncertainty, tau, positive, num_bins)
+
+
+def _measure(model: _Model, resamples: int, level: float, seed: int) -> dict[str, Measured]:
+    """Every metric but those of rejection, on all examples and on each resample, in the order of the definitions."""
+    check_options(resamples, level)
+    n = model.answers.n
+    tables, ordered = _Tables(model), _Ordered(model)
+    blocks: dict[str, list[np.ndarray]] = {}
+    for counts in _blocks(n, resamples, seed):
+        for name, values in {**tables.metrics(counts), **ordered.metrics(counts)}.items():
+            blocks.setdefault(name, []).append(values)
+    found = {}
+    for name in (name for name in CLASSIFICATION_DEFINITIONS if name in blocks):
+        value, *drawn = np.concatenate(blocks[name]).tolist()
+        # what is undefined on all examples is so on every resample
+        values = np.full(resamples, NAN) if np.isnan(value) else np.array(drawn)
+        found[name] = Measured(value, _reason(name, value, model), n, values)
+    return found
+
+
+def _blocks(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """How often each example counts, as `(rows, n)`: first once each, then in every resample."""
+    every = chain([np.ones(n, int)], multiplicities(n, resamples, seed))
+    while block := list(islice(every, max(1, BLOCK // max(n, 1)))):
+        yield np.array(block)
+
+
+class _Tables:
+    """The metrics that follow from sums over the examples: one row per example in a sparse table."""
+
+    def __init__(self, model: _Model) -> None:
+        self.model, answers = model, model.answers
+        gap = answers.correct - answers.confidence
+        bins = equal_width_bins(answers.confidence, model.num_bins)
+        tables = {
+            "means": sparse.csr_array(np.column_stack([answers.wrong, answers.squared_distance, answers.error])),
+            "size": self._binned(bins, np.ones(answers.n)),
+            "right": self._binned(bins, answers.correct),
+            "gap": self._binned(bins, gap),
+            "classes": sparse.hstack([self._class_gaps(c) for c in range(answers.num_classes)]),
+        }
+        if model.in_unit_range:
+            bins = equal_width_bins(model.uncertainty, model.num_bins)
+            tables["uncertainty"] = self._binned(bins, answers.wrong - model.uncertainty)
+        if model.tau is not None:
+            alike = uncertain_as_wrong(model.uncertainty, answers.wrong, model.tau)
+            tables["alike"] = sparse.csr_array(alike.reshape(-1, 1).astype(float))
+        if model.tau is not None and answers.num_classes == 2:
+            outcomes = flip_outcomes(answers.predictions, answers.labels, model.uncertainty, model.tau, model.positive)
+            tables["flip"] = sparse.csr_array(outcomes)
+        self.names = list(tables)
+        self.ends = np.cumsum([table.shape[1] for table in tables.values()])
+        self.table = sparse.csr_array(sparse.hstack(list(tables.values())))
+
+    def _binned(self, bins: np.ndarray, numbers: np.ndarray) -> sparse.csr_array:
+        """One number per row, in the column of its bin."""
+        shape = len(bins), self.model.num_bins
+        return sparse.csr_array((numbers, (np.arange(len(bins)), bins)), shape=shape)
+
+    def _class_gaps(self, c: int) -> sparse.csr_array:
+        probability = self.model.answers.probabilities[:, c]
+        bins = equal_width_bins(probability, self.model.num_bins)
+        return self._binned(bins, (self.model.answers.labels == c) - probability)
+
+    def metrics(self, counts: np.ndarray) -> dict[str, np.ndarray]:
+        """The metrics for each row of counts."""
+        product = (self.table.T @ np.ascontiguousarray(counts.T, dtype=float)).T
+        sums = dict(zip(self.names, np.split(product, self.ends[:-1], axis=1), strict=True))
+        n = self.model.answers.n or NAN
+        error, brier, nll = sums["means"].T / n
+        found = {
+            "error": error,
+            "brier": brier,
+            "nll": nll,
+            "ece": np.abs(sums["gap"]).sum(axis=1) / n,
+            "ece_debiased": debiased_error(sums["size"], sums["right"], sums["gap"]),
+            "ece_classwise": np.abs(sums["classes"]).sum(axis=1) / n / self.model.answers.num_classes,
+            "uce": np.abs(sums["uncertainty"]).sum(axis=1) / n if "uncertainty" in sums else np.full(len(counts), NAN),
+        }
+        if "alike" in sums:
+            found["uncertainty_accuracy_val"] = sums["alike"][:, 0] / n
+        if "flip" in sums:
+            found.update(flip_rates(sums["flip"]))
+        return found
+
+
+class _Ordered:
+    """The metrics that follow from an order of the examples, and the correlations."""
+
+    def __init__(self, model: _Model) -> None:
+        answers, uncertainty = model.answers, model.uncertainty
+        self.separation = Separation(uncertainty, answers.wrong)
+        self.gaps = {
+            "ece_adaptive": _EqualMassGap(answers.confidence, answers.correct, model.num_bins),
+            "alignment_error": _EqualMassGap(answers.entropy, answers.error, model.num_bins),
+        }
+        self.correlations = {
+            "residual_correlation": Correlation(uncertainty, answers.wrong),
+            "residual_correlation_probability": Correlation(uncertainty, 1 - answers.of_label),
+            "residual_correlation_nll": Correlation(uncertainty, answers.error),
+        }
+
+    def metrics(self, counts: np.ndarray) -> dict[str, np.ndarray]:
+        """The metrics for each row of counts."""
+        rows = [self._metrics(row) for row in counts]
+        return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+
+    def _metrics(self, counts: np.ndarray) -> dict[str, float]:
+        split = self.separation.split(counts)
+        return {
+            "uncertainty_accuracy": split.accuracy(),
+            "uncertainty_auc": split.auc(),
+            "wasserstein": split.wasserstein(),
+            "uncertainty_gap": split.gap(),
+            **{name: gap(counts) for name, gap in self.gaps.items()},
+            **{name: correlation(counts) for name, correlation in self.correlations.items()},
+        }
+
+
+class _EqualMassGap:
+    """
+    [`alignment_error`] of examples that count several times. Along the examples in ascending order, the sum of
+    `outcome - expected` is a line within equal expectations, so the gap of a bin is the rise of that line over it.
+    """
+
+    def __init__(self, expected: np.ndarray, outcome: np.ndarray, num_bins: int) -> None:
+        self.order, self.num_bins = Order(expected), num_bins
+        self.gaps = (outcome - expected)[self.order.rows]
+
+    def __call__(self, counts: np.ndarray) -> float:
+        n = len(counts)
+        if n == 0:
+            return NAN
+        size = counts[self.order.rows]
+        gaps = size * self.gaps
+        if self.order.starts is not None:
+            size, gaps = (np.add.reduceat(numbers, self.order.starts) for numbers in (size, gaps))
+        smaller, larger = divmod(n, self.num_bins)
+        edges = np.cumsum([0] + [smaller + 1] * larger + [smaller] * (self.num_bins - larger))
+        line = np.interp(edges, np.append(0, np.cumsum(size)), np.append(0.0, np.cumsum(gaps)))
+        return float(np.abs(np.diff(line)).sum() / n)
+
+
+def _reason(name: str, value: float, model: _Model) -> str | None:
+    """Why a metric is undefined on all examples; `None` where it is defined."""
+    if not np.isnan(value):
+        return None
+    if model.answers.n == 0:
+        return "no examples"
+    if name in _FLIP_REASONS:
+        return _FLIP_REASONS[name]
+    if name == "uce":
+        return "an uncertainty lies outside [0, 1]"
+    if name == "ece_debiased":
+        return "no bin holds two examples"
+    if name in _TWO_SIDED and len(np.unique(model.answers.correct)) == 1:
+        return "all answers are right" if model.answers.correct[0] else "all answers are wrong"
+    return "the uncertainty is constant" if np.ptp(model.uncertainty) == 0 else "the residual is constant"

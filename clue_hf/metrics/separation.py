@@ -1,0 +1,220 @@
+"""
+How well an uncertainty tells wrong answers from right ones.
+
+All functions take one `uncertainty` per answer (higher = less certain) and `wrong`, 1 or True where the answer is
+wrong. An answer is called uncertain where its uncertainty is above a threshold tau. Without answers all are nan.
+
+The answers are sorted once; a bootstrap resample only changes how often each counts: see [`Separation`].
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .arrays import checked_arrays
+from .bootstrap import NAN
+from .calibration import confidence_calibration_error
+from .curve import Order
+
+
+def uncertainty_accuracy(uncertainty: Any, wrong: Any) -> float:
+    """
+    The paper's uA: the largest share, over all thresholds tau, of answers that are wrong and uncertain or right and
+    certain. At least `max(error, 1 - error)`: an optimistic number, as tau is chosen on the answers it is judged on.
+    See [`best_threshold`] and [`uncertainty_accuracy_at`] for the honest one, with tau from validation data.
+    """
+    return _split(uncertainty, wrong).accuracy()
+
+
+def best_threshold(uncertainty: Any, wrong: Any) -> float:
+    """
+    The threshold tau of [`uncertainty_accuracy`]: `(uncertainty > tau) == wrong` as often as possible; of several, the
+    largest. It is one of the uncertainties, or just below the least of them where all answers are best called
+    uncertain; nan without answers.
+
+    With two classes this is the tau that leaves the fewest errors after a flip: see [`binary_flip`].
+    """
+    return _split(uncertainty, wrong).threshold()
+
+
+def uncertainty_accuracy_at(uncertainty: Any, wrong: Any, tau: float) -> float:
+    """Share of answers with `(uncertainty > tau) == wrong`, at a given tau, such as one from validation data."""
+    uncertainty, wrong = checked_wrong(uncertainty, wrong)
+    return float(uncertain_as_wrong(uncertainty, wrong, tau).mean()) if len(wrong) else NAN
+
+
+def uncertainty_auc(uncertainty: Any, wrong: Any) -> float:
+    """
+    The paper's uAUC: the chance that a wrong answer is more uncertain than a right one, equal ones counting half (area
+    under the ROC curve of the uncertainty as a detector of errors). nan where all answers are right, or all wrong.
+    """
+    return _split(uncertainty, wrong).auc()
+
+
+def wasserstein_separation(uncertainty: Any, wrong: Any) -> float:
+    """
+    Wasserstein distance W1 between the uncertainties of wrong and of right answers, in units of the uncertainty. It
+    has no sign: see [`uncertainty_gap`]. nan where all answers are right, or all wrong.
+    """
+    return _split(uncertainty, wrong).wasserstein()
+
+
+def uncertainty_gap(uncertainty: Any, wrong: Any) -> float:
+    """
+    Mean uncertainty of the wrong answers minus that of the right ones; its size is at most
+    [`wasserstein_separation`]. nan where all answers are right, or all wrong.
+    """
+    return _split(uncertainty, wrong).gap()
+
+
+def residual_correlation(uncertainty: Any, wrong: Any) -> float:
+    """
+    Pearson correlation between the uncertainty and the residual, nan where one of them is constant.
+
+    Args:
+        uncertainty (`array`):
+            One number per answer.
+        wrong (`array`):
+            The residual: 1 where the answer is wrong, or another measure of error such as `1 - p` of the label.
+    """
+    uncertainty, residual = checked_arrays(uncertainty=uncertainty, wrong=wrong)
+    return Correlation(uncertainty, residual)(np.ones(len(residual)))
+
+
+def uncertainty_calibration_error(uncertainty: Any, wrong: Any, num_bins: int = 15) -> float:
+    """
+    `sum |B|/n |share of wrong answers - mean uncertainty|` over `num_bins` bins B of equal width along the
+    uncertainty, each `(low, high]`. The uncertainty must lie in [0, 1], like [`normalized_entropy`].
+    """
+    uncertainty, wrong = checked_wrong(uncertainty, wrong)
+    bad = np.flatnonzero((uncertainty < 0) | (uncertainty > 1))
+    if len(bad):
+        raise ValueError(f"`uncertainty` is {uncertainty[bad[0]]} at position {bad[0]}; it must lie in [0, 1].")
+    return confidence_calibration_error(uncertainty, wrong, num_bins)
+
+
+def checked_wrong(uncertainty: Any, wrong: Any) -> list[np.ndarray]:
+    """Both arrays, checked; raises with the position where `wrong` is neither 0 nor 1."""
+    uncertainty, wrong = checked_arrays(uncertainty=uncertainty, wrong=wrong)
+    bad = np.flatnonzero((wrong != 0) & (wrong != 1))
+    if len(bad):
+        raise ValueError(f"`wrong` is {wrong[bad[0]]} at position {bad[0]}; it must be 0 or 1.")
+    return [uncertainty, wrong]
+
+
+def uncertain_as_wrong(uncertainty: np.ndarray, wrong: np.ndarray, tau: float) -> np.ndarray:
+    """Whether each answer is uncertain just if it is wrong."""
+    return (uncertainty > tau) == (wrong > 0)
+
+
+class Separation:
+    """The answers in ascending order of uncertainty."""
+
+    def __init__(self, uncertainty: np.ndarray, wrong: np.ndarray) -> None:
+        self.order = Order(uncertainty)
+        self.wrong = wrong[self.order.rows].astype(int)
+        ranked = uncertainty[self.order.rows]
+        self.values = ranked if self.order.starts is None else ranked[self.order.starts]
+
+    def split(self, counts: np.ndarray | None = None) -> Split:
+        """The answers, each counting once, or `counts` times where they are a resample."""
+        drawn = np.ones(len(self.wrong), int) if counts is None else counts[self.order.rows]
+        wrong = drawn * self.wrong
+        if self.order.starts is not None:
+            wrong, drawn = (np.add.reduceat(numbers, self.order.starts) for numbers in (wrong, drawn))
+        return Split(self.values, wrong, drawn - wrong)
+
+
+class Split:
+    """How many wrong and how many right answers there are at each value of the uncertainty, in ascending order."""
+
+    def __init__(self, values: np.ndarray, wrong: np.ndarray, right: np.ndarray) -> None:
+        self.values, self.wrong, self.right = values, wrong, right
+        self.up_to_wrong, self.up_to_right = np.cumsum(wrong), np.cumsum(right)
+        self.all_wrong, self.all_right = (
+            int(sums[-1]) if len(sums) else 0 for sums in (self.up_to_wrong, self.up_to_right)
+        )
+
+    @property
+    def two_sided(self) -> bool:
+        """Whether there are both wrong and right answers."""
+        return self.all_wrong > 0 and self.all_right > 0
+
+    @cached_property
+    def _gains(self) -> np.ndarray:
+        """By how many answers a threshold at each value is better than one below all."""
+        return self.up_to_right - self.up_to_wrong
+
+    def accuracy(self) -> float:
+        n = self.all_wrong + self.all_right
+        return (self.all_wrong + max(0, int(self._gains.max()))) / n if n else NAN
+
+    def threshold(self) -> float:
+        if not len(self.values):
+            return NAN
+        best = len(self.values) - 1 - int(self._gains[::-1].argmax())  # the last of the best
+        return float(self.values[best] if self._gains[best] >= 0 else np.nextafter(self.values[0], -np.inf))
+
+    def auc(self) -> float:
+        if not self.two_sided:
+            return NAN
+        return float(self.wrong @ (self.up_to_right - self.right / 2) / self.all_wrong / self.all_right)
+
+    def wasserstein(self) -> float:
+        if not self.two_sided:
+            return NAN
+        distance = np.abs(self.up_to_wrong / self.all_wrong - self.up_to_right / self.all_right)
+        return float(distance[:-1] @ np.diff(self.values))
+
+    def gap(self) -> float:
+        if not self.two_sided:
+            return NAN
+        return float(self.wrong @ self.values / self.all_wrong - self.right @ self.values / self.all_right)
+
+    def average_precision(self) -> float:
+        """Area under the precision-recall curve of "wrong" in steps; equal uncertainties enter together."""
+        if not self.two_sided:
+            return NAN
+        at_least = self.all_wrong - self.up_to_wrong + self.wrong
+        called = at_least + self.all_right - self.up_to_right + self.right
+        return float(self.wrong @ (at_least / np.maximum(called, 1)) / self.all_wrong)
+
+    def false_positive_rate(self, recall: float) -> float:
+        """Least share of right answers that a threshold calls uncertain which calls `recall` of the wrong ones so."""
+        if not self.two_sided:
+            return NAN
+        at_least = self.all_wrong - self.up_to_wrong + self.wrong
+        last = int((at_least >= recall * self.all_wrong).sum()) - 1
+        return float((self.all_right - self.up_to_right + self.right)[last] / self.all_right)
+
+
+class Correlation:
+    """Pearson correlation of two numbers per answer; called with how often each answer counts."""
+
+    def __init__(self, a: np.ndarray, b: np.ndarray) -> None:
+        self.scaled = [_to_unit_range(numbers) for numbers in (a, b)]
+
+    def __call__(self, counts: np.ndarray) -> float:
+        n = counts.sum()
+        if n == 0:
+            return NAN
+        a, b = (numbers - counts @ numbers / n for numbers in self.scaled)
+        counted_a, counted_b = counts * a, counts * b
+        squares = counted_a @ a, counted_b @ b
+        if min(squares) <= n * (1e-13) ** 2:  # constant up to rounding
+            return NAN
+        return float(np.clip(counted_a @ b / np.sqrt(squares[0]) / np.sqrt(squares[1]), -1, 1))
+
+
+def _to_unit_range(numbers: np.ndarray) -> np.ndarray:
+    """`(numbers - min) / (max - min)`, whose squares neither overflow nor vanish; zeros where all are equal."""
+    if not len(numbers) or np.ptp(numbers) == 0:
+        return np.zeros(len(numbers))
+    return (numbers - numbers.min()) / np.ptp(numbers)
+
+
+def _split(uncertainty: Any, wrong: Any) -> Split:
+    return Separation(*checked_wrong(uncertainty, wrong)).split()

@@ -1,0 +1,199 @@
+"""Residual networks for images: the ResNets of He et al. and Wide ResNets, with dropout where the config puts it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from transformers import PreTrainedModel
+from transformers import initialization as init
+from transformers.modeling_outputs import ImageClassifierOutputWithNoAttention
+
+from ..mc_dropout import DropoutLinear, Replicas
+from .configuration import CLUEResNetConfig
+
+
+class LastNorm(nn.BatchNorm2d):
+    """The BatchNorm at the end of a block, which may start at 0."""
+
+
+class Block(nn.Module):
+    """
+    A residual block: a branch and a shortcut, added up. Layers are registered in the order in which they run.
+
+    Args:
+        in_channels, width, stride (`int`):
+            Channels that come in, channels inside, and 2 where the size is halved.
+        dropout (`float`):
+            What is dropped before the last convolution; at 0 there is no such layer.
+        starts_tail (`bool`):
+            Whether this is the first dropout of the network, where the passes part.
+    """
+
+    expansion = 1
+
+    def __init__(self, in_channels: int, width: int, stride: int, dropout: float, starts_tail: bool) -> None:
+        super().__init__()
+        out_channels = width * self.expansion
+        changes = stride != 1 or in_channels != out_channels
+        self.shortcut = self.make_shortcut(in_channels, out_channels, stride) if changes else nn.Identity()
+        self.make_branch(in_channels, width, stride)
+        self.replicas = Replicas() if starts_tail else nn.Identity()
+        self.dropout = nn.Dropout(dropout) if dropout > 0 else nn.Identity()
+        self.make_last(width, out_channels)
+
+    def make_shortcut(self, in_channels: int, out_channels: int, stride: int) -> nn.Module:
+        return nn.Sequential(_convolution(in_channels, out_channels, 1, stride), nn.BatchNorm2d(out_channels))
+
+    def make_branch(self, in_channels: int, width: int, stride: int) -> None:
+        """The branch up to its last convolution."""
+        self.conv1, self.norm1 = _convolution(in_channels, width, 3, stride), nn.BatchNorm2d(width)
+
+    def make_last(self, width: int, out_channels: int) -> None:
+        self.conv2, self.last_norm = _convolution(width, out_channels, 3), LastNorm(out_channels)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        shortcut = self.replicas(self.shortcut(hidden))
+        hidden = F.relu_(self.norm1(self.conv1(hidden)))
+        hidden = self.last_norm(self.conv2(self.dropout(self.replicas(hidden))))
+        return F.relu_(hidden.add_(shortcut))
+
+
+class Bottleneck(Block):
+    """A block of three convolutions, 1x1, 3x3 and 1x1, the 3x3 on a quarter of the channels."""
+
+    expansion = 4
+
+    def make_branch(self, in_channels: int, width: int, stride: int) -> None:
+        self.conv1, self.norm1 = _convolution(in_channels, width, 1), nn.BatchNorm2d(width)
+        self.conv2, self.norm2 = _convolution(width, width, 3, stride), nn.BatchNorm2d(width)
+
+    def make_last(self, width: int, out_channels: int) -> None:
+        self.conv3, self.last_norm = _convolution(width, out_channels, 1), LastNorm(out_channels)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        shortcut = self.replicas(self.shortcut(hidden))
+        hidden = F.relu_(self.norm1(self.conv1(hidden)))
+        hidden = F.relu_(self.norm2(self.conv2(hidden)))
+        hidden = self.last_norm(self.conv3(self.dropout(self.replicas(hidden))))
+        return F.relu_(hidden.add_(shortcut))
+
+
+class Preactivation(Block):
+    """A block of two convolutions, each after its BatchNorm, as in Wide ResNets."""
+
+    def make_shortcut(self, in_channels: int, out_channels: int, stride: int) -> nn.Module:
+        return _convolution(in_channels, out_channels, 1, stride)
+
+    def make_branch(self, in_channels: int, width: int, stride: int) -> None:
+        self.norm1, self.conv1 = nn.BatchNorm2d(in_channels), _convolution(in_channels, width, 3, stride)
+        self.norm2 = nn.BatchNorm2d(width)
+
+    def make_last(self, width: int, out_channels: int) -> None:
+        self.conv2 = _convolution(width, out_channels, 3)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        activated = F.relu_(self.norm1(hidden))
+        shortcut = hidden if isinstance(self.shortcut, nn.Identity) else self.shortcut(activated)
+        shortcut = self.replicas(shortcut)
+        hidden = F.relu_(self.norm2(self.conv1(activated)))
+        return self.conv2(self.dropout(self.replicas(hidden))).add_(shortcut)
+
+
+BLOCK_CLASSES = {"basic": Block, "bottleneck": Bottleneck, "preactivation": Preactivation}
+
+
+class CLUEResNetForImageClassification(PreTrainedModel):
+    """
+    A residual network with a classifier on top (see [`CLUEResNetConfig`]).
+
+    With several stochastic passes ([`mc_logits`]) all that comes before the first dropout runs once.
+    """
+
+    config_class = CLUEResNetConfig
+    config: CLUEResNetConfig
+    main_input_name = "pixel_values"
+    input_modalities = ["image"]
+    accepts_loss_kwargs = False  # the loss is a mean over the batch, which transformers' trainer then divides
+
+    def __init__(self, config: CLUEResNetConfig) -> None:
+        super().__init__(config)
+        preactivation = config.block == "preactivation"
+        self.stem = _stem(config)
+        self.stages = nn.Sequential(*_stages(config))
+        self.last_norm = nn.BatchNorm2d(config.hidden_size) if preactivation else nn.Identity()
+        self.classifier = DropoutLinear(config.hidden_size, cast(int, config.num_labels), dropout=config.dropout)
+        self.post_init()
+
+    def forward(
+        self,
+        pixel_values: torch.Tensor,
+        labels: torch.Tensor | None = None,
+        return_dict: bool | None = None,
+        **kwargs: Any,
+    ) -> ImageClassifierOutputWithNoAttention | tuple[torch.Tensor, ...]:
+        """
+        The logits of a batch of images.
+
+        Args:
+            pixel_values (`torch.Tensor` of shape `(batch, channels, height, width)`):
+                The images.
+            labels (`torch.Tensor` of shape `(batch,)`, *optional*):
+                Their classes; with them the output has a loss, the mean cross-entropy.
+            return_dict (`bool`, *optional*):
+                Whether to return an output with names instead of a tuple.
+        """
+        pixel_values = pixel_values.contiguous(memory_format=torch.channels_last)  # faster, most so in narrow networks
+        hidden = self.stages(self.stem(pixel_values))
+        if self.config.block == "preactivation":
+            hidden = F.relu_(self.last_norm(hidden))
+        logits = self.classifier(hidden.mean((2, 3)))
+        loss: Any = None if labels is None else F.cross_entropy(logits.float(), labels)
+        if return_dict if return_dict is not None else self.config.return_dict:
+            return ImageClassifierOutputWithNoAttention(loss=loss, logits=logits)
+        return (logits,) if loss is None else (loss, logits)
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, nn.Linear):
+            bound = 1 / math.sqrt(module.in_features)
+            init.uniform_(module.weight, -bound, bound)
+            init.uniform_(module.bias, -bound, bound)
+            return
+        super()._init_weights(module)
+        if isinstance(module, nn.Conv2d):
+            init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        elif isinstance(module, LastNorm) and self.config.zero_init_residual:
+            init.zeros_(module.weight)
+
+
+def _stem(config: CLUEResNetConfig) -> nn.Sequential:
+    large = config.stem == "imagenet"
+    layers: list[nn.Module] = [_convolution(config.num_channels, config.stem_width, *((7, 2) if large else (3, 1)))]
+    if config.block != "preactivation":
+        layers += [nn.BatchNorm2d(config.stem_width), nn.ReLU(inplace=True)]
+    if large:
+        layers.append(nn.MaxPool2d(3, 2, 1))
+    return nn.Sequential(*layers)
+
+
+def _stages(config: CLUEResNetConfig) -> list[nn.Sequential]:
+    block, stages, channels = BLOCK_CLASSES[config.block], [], config.stem_width
+    last = len(config.depths) - 1
+    first_dropped = {"all": 0, "last_stage": last, "classifier": last + 1}[config.dropout_from]
+    for stage, (depth, width) in enumerate(zip(config.depths, config.widths, strict=True)):
+        blocks = []
+        for number in range(depth):
+            stride = 2 if number == 0 and stage > 0 else 1
+            dropout = config.dropout if stage >= first_dropped else 0.0
+            blocks.append(block(channels, width, stride, dropout, stage == first_dropped and number == 0))
+            channels = width * block.expansion
+        stages.append(nn.Sequential(*blocks))
+    return stages
+
+
+def _convolution(in_channels: int, out_channels: int, size: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(in_channels, out_channels, size, stride, size // 2, bias=False)

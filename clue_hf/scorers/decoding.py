@@ -1,0 +1,266 @@
+"""
+One decoding loop for the greedy text and all samples of a batch, for models that `generate` would decode plainly.
+
+- The first step runs once per source; its cache is then repeated for the texts of each source.
+- What is known of each token comes from the logits it was chosen from: no second pass, and no logits are kept.
+- A sample's token is drawn in two races, first among groups of tokens, then inside the winning group: about 2 sqrt(V)
+  random numbers per step instead of V. Each row has its own stream, so a sample does not depend on its batch.
+- Texts that have ended leave the batch.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import DynamicCache, EncoderDecoderCache
+from transformers.modeling_outputs import BaseModelOutput
+
+from ..kernels.fused_linear import BLOCK_ELEMENTS, CHUNK_SIZE, FLOOR, compute_dtype, linear_logits
+from ..tasks.head import head_replaced, read_head, unwrap
+
+
+#: Steps whose random numbers are drawn at once.
+AHEAD = 16
+#: Share of ended texts at which they are taken out of the batch.
+LEAVE = 0.125
+#: Settings of a generation config that do not change which token a greedy or sampled step takes.
+HARMLESS = frozenset({
+    "_from_model_config", "bos_token_id", "cache_implementation", "decoder_start_token_id", "do_sample",
+    "early_stopping", "eos_token_id", "length_penalty", "max_length", "max_new_tokens", "num_beams",
+    "output_attentions", "output_hidden_states", "output_logits", "output_scores", "pad_token_id",
+    "return_dict_in_generate", "temperature", "top_k", "top_p", "transformers_version", "typical_p", "use_cache",
+})  # fmt: skip
+
+Warper = Callable[[torch.Tensor], torch.Tensor]
+
+
+def decodes_plainly(model: Any) -> bool:
+    """Whether nothing but the logits decides on the model's next token, and its cache is an ordinary one."""
+    base = unwrap(model)
+    given = {name for name, value in base.generation_config.to_diff_dict().items() if value is not None}
+    ordinary = (
+        not getattr(base, "_is_stateful", False) and "past_key_values" in inspect.signature(base.forward).parameters
+    )
+    return ordinary and given <= HARMLESS
+
+
+class Streams:
+    """
+    Exponential random numbers for several rows, each from its own generator.
+
+    Args:
+        seeds (`Sequence[int | None]`):
+            A seed per row; `None` for a row that takes its best token and needs none.
+        size (`int`):
+            Numbers per row and step.
+    """
+
+    def __init__(self, seeds: Sequence[int | None], size: int, device: torch.device) -> None:
+        self.generators = [None if seed is None else torch.Generator(device).manual_seed(seed) for seed in seeds]
+        self.size, self.device, self.step = size, device, 0
+        self.noise = torch.empty(0)
+
+    def next(self) -> torch.Tensor:
+        """The numbers of the next step, (rows, size)."""
+        place = self.step % AHEAD
+        if place == 0:
+            self.noise = torch.ones(len(self.generators), AHEAD, self.size, device=self.device)
+            for row, generator in zip(self.noise, self.generators, strict=True):
+                if generator is not None:
+                    row.exponential_(generator=generator)
+        self.step += 1
+        return self.noise[:, place]
+
+    def keep(self, rows: torch.Tensor) -> None:
+        self.generators = [self.generators[row] for row in rows.tolist()]
+        self.noise = self.noise[rows]
+
+
+def groups_of(vocabulary: int) -> tuple[int, int]:
+    """Number of groups and tokens in each: both about the square root."""
+    width = math.isqrt(vocabulary - 1) + 1
+    return -(-vocabulary // width), width
+
+
+def choose(
+    logits: torch.Tensor, noise: torch.Tensor, greedy: torch.Tensor, warp: Warper | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """
+    A token per row, and its error, the entropy, the best token's probability and whether this is it: (rows, 4).
+
+    An exponential race: the token with the smallest `noise / probability` is a draw from the probabilities.
+
+    Args:
+        logits (`torch.Tensor` of shape `(rows, vocabulary)`):
+            The model's own; they are overwritten.
+        noise (`torch.Tensor` of shape `(rows, groups + width)`):
+            Standard exponential random numbers.
+        greedy (`torch.Tensor` of shape `(rows,)`):
+            Rows that take the best token instead.
+        warp (`Callable`, *optional*):
+            Changes the logits that are drawn from (temperature, top-k ...), not what is told about the token.
+    """
+    rows, vocabulary = logits.shape
+    groups, width = groups_of(vocabulary)
+    tokens = torch.empty(rows, dtype=torch.long, device=logits.device)
+    known = torch.empty(rows, 4, device=logits.device)
+    size = rows if logits.is_cuda else max(1, BLOCK_ELEMENTS // vocabulary)
+    padded = logits.new_zeros(min(size, rows), groups * width)
+    for start in range(0, rows, size):
+        block = slice(start, start + size)
+        shifted = logits[block]
+        masses = padded[: len(shifted)]
+        likely = masses[:, :vocabulary]
+        warped = None if warp is None else warp(shifted.clone())
+        shifted.sub_(shifted.amax(-1, keepdim=True)).clamp_(min=FLOOR)
+        torch.exp(shifted, out=likely)
+        total, weighted = likely.sum(-1), torch.linalg.vecdot(likely, shifted)
+        if warped is not None:
+            torch.exp(warped - warped.amax(-1, keepdim=True), out=likely)
+        by_group = masses.view(len(shifted), groups, width)
+        group = (by_group.sum(-1) / noise[block, :groups]).argmax(-1)
+        inside = by_group[torch.arange(len(shifted), device=logits.device), group]
+        token = group * width + (inside / noise[block, groups:]).argmax(-1)
+        if greedy[block].any():
+            token = torch.where(greedy[block], shifted.argmax(-1), token)
+        log_sum, chosen = total.log(), shifted.gather(1, token.unsqueeze(1)).squeeze(1)
+        tokens[block] = token
+        entropy = (log_sum - weighted / total).clamp(min=0)
+        known[block] = torch.stack([log_sum - chosen, entropy, (-log_sum).exp(), (chosen == 0).to(entropy)], -1)
+    return tokens, known
+
+
+class Decoder:
+    """
+    Decodes several texts per source at once.
+
+    Args:
+        model:
+            A model of which [`decodes_plainly`] is true, with an output layer that can be fused.
+        ends (`set[int]`), pad (`int`):
+            Tokens that end a text, and one to fill up with.
+        max_new_tokens (`int`):
+            Longest text.
+        warp (`Callable`, *optional*):
+            See [`choose`]; for samples only.
+    """
+
+    def __init__(self, model: Any, ends: set[int], pad: int, max_new_tokens: int, warp: Warper | None = None) -> None:
+        self.model, self.base, self.head = model, unwrap(model), read_head(unwrap(model))
+        self.device, self.pad, self.max_new_tokens, self.warp = self.head.weight.device, pad, max_new_tokens, warp
+        self.ends = torch.tensor(sorted(ends), device=self.device)
+        self.dtype = compute_dtype(self.base.get_input_embeddings().weight, self.head.weight)
+        self.accepted = inspect.signature(self.base.forward).parameters
+
+    @torch.no_grad()
+    def decode(
+        self, context: dict[str, Any], seeds: list[list[int | None]]
+    ) -> list[list[tuple[list[int], np.ndarray]]]:
+        """
+        Token ids, the end token included, and what is known of each (see [`choose`]), for each entry of `seeds[b]`:
+        the seed of a sample for source b, or `None` for its greedy text.
+        """
+        flat = [seed for row in seeds for seed in row]
+        source = torch.tensor([number for number, row in enumerate(seeds) for _ in row], device=self.device)
+        streams = Streams(flat, sum(groups_of(len(self.head.weight))), self.device)
+        greedy = torch.tensor([seed is None for seed in flat], device=self.device)
+        state, hidden = self._first_step(context, source)
+        number = torch.arange(len(flat), device=self.device)
+        done = torch.zeros(len(flat), dtype=torch.bool, device=self.device)
+        history = []
+        for step in range(1, self.max_new_tokens + 1):
+            tokens, known = self._choose(hidden, streams.next(), greedy)
+            history.append((number[~done], tokens[~done], known[~done]))
+            done = done | torch.isin(tokens, self.ends)
+            if step == self.max_new_tokens or bool(done.all()):
+                break
+            if done.float().mean() > LEAVE:
+                kept = (~done).nonzero().squeeze(1)
+                tokens, number, greedy, done = tokens[kept], number[kept], greedy[kept], done[kept]
+                streams.keep(kept)
+                self._keep(state, kept)
+            hidden = self._step(state, tokens.masked_fill(done, self.pad).unsqueeze(1))
+        return _by_source(history, [len(row) for row in seeds])
+
+    def _first_step(self, context: dict[str, Any], source: torch.Tensor) -> tuple[dict[str, Any], torch.Tensor]:
+        """One row per source until the cache is filled, then one row per text."""
+        mask = context["attention_mask"]
+        state: dict[str, Any] = {"attention_mask": mask}
+        if "encoder_outputs" in context:
+            state["encoder_outputs"] = BaseModelOutput(context["encoder_outputs"].last_hidden_state)
+            parts = (DynamicCache(config=self.base.config), DynamicCache(config=self.base.config))
+            state["past_key_values"] = EncoderDecoderCache(*parts)
+            start = self.base.generation_config.decoder_start_token_id
+            if start is None:
+                start = self.base.config.decoder_start_token_id
+            ids = torch.full((len(mask), 1), start, device=self.device)
+        else:
+            state["past_key_values"], ids = DynamicCache(config=self.base.config), context["input_ids"]
+            state["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)
+        hidden = self._forward(state, ids)[source]
+        self._keep(state, source)
+        if "position_ids" in state:
+            state["position_ids"] = state["position_ids"][:, -1:]
+        return state, hidden
+
+    def _step(self, state: dict[str, Any], ids: torch.Tensor) -> torch.Tensor:
+        if "position_ids" in state:
+            mask = state["attention_mask"]
+            state["attention_mask"] = torch.cat([mask, mask.new_ones(len(mask), 1)], 1)
+            state["position_ids"] = state["position_ids"] + 1
+        return self._forward(state, ids)
+
+    def _forward(self, state: dict[str, Any], ids: torch.Tensor) -> torch.Tensor:
+        """What the output layer would be applied to, for the last token of each row."""
+        given = {name: value for name, value in state.items() if name in self.accepted}
+        given["decoder_input_ids" if "encoder_outputs" in state else "input_ids"] = ids
+        if "logits_to_keep" in self.accepted:
+            given["logits_to_keep"] = 1
+        with head_replaced(self.base, nn.Identity()):
+            return self.model(**given, use_cache=True)["logits"][:, -1]
+
+    def _choose(
+        self, hidden: torch.Tensor, noise: torch.Tensor, greedy: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        weight, bias = self.head.weight.to(self.dtype), self.head.bias
+        buffer = torch.empty(min(CHUNK_SIZE, len(hidden)), len(weight), dtype=self.dtype, device=self.device)
+        parts = []
+        for start in range(0, len(hidden), CHUNK_SIZE):
+            rows = slice(start, start + CHUNK_SIZE)
+            logits = linear_logits(hidden[rows].to(self.dtype), weight, bias, buffer)
+            parts.append(choose(logits, noise[rows], greedy[rows], self.warp))
+        tokens, known = (torch.cat(column) for column in zip(*parts, strict=True))
+        return tokens, known
+
+    @staticmethod
+    def _keep(state: dict[str, Any], rows: torch.Tensor) -> None:
+        """These rows of everything, which may repeat."""
+        for name in ("attention_mask", "position_ids"):
+            if name in state:
+                state[name] = state[name][rows]
+        if "encoder_outputs" in state:  # only its shape is read once the cross-attention is cached
+            state["encoder_outputs"] = BaseModelOutput(state["encoder_outputs"].last_hidden_state[rows])
+        cache = state["past_key_values"]
+        parts = [cache]
+        if isinstance(cache, EncoderDecoderCache):
+            parts = [cache.self_attention_cache, cache.cross_attention_cache]
+        for layer in (layer for part in parts for layer in part.layers):
+            layer.keys, layer.values = layer.keys.index_select(0, rows), layer.values.index_select(0, rows)
+
+
+def _by_source(
+    history: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]], counts: list[int]
+) -> list[list[tuple[list[int], np.ndarray]]]:
+    """The steps (number of each text, its token, what is known of it) as one list of texts per source."""
+    numbers, tokens, known = (torch.cat(column) for column in zip(*history, strict=True))
+    order = torch.sort(numbers, stable=True).indices
+    lengths = torch.bincount(numbers, minlength=sum(counts)).tolist()
+    pieces = zip(tokens[order].split(lengths), known[order].double().cpu().split(lengths), strict=True)
+    texts = iter([(ids.tolist(), values.numpy()) for ids, values in pieces])
+    return [[next(texts) for _ in range(count)] for count in counts]

@@ -1,0 +1,97 @@
+"""The classification task: an item is one example, an image or a text with one label."""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from ..functional import error_and_entropy
+from ..kernels import logit_statistics
+from ..models.mc_dropout import active_dropout, mc_logits
+from .base import Prediction, Task
+
+
+if TYPE_CHECKING:
+    from ..config import CLUEConfig
+    from ..objectives import Objective
+
+
+class ClassificationTask(Task):
+    """
+    Classification by the mean distribution over stochastic passes, `p_MC = mean_k softmax(f_k(x))`.
+
+    The error is `-ln p_MC(y)`, the uncertainty the entropy of `p_MC`, both in nats.
+
+    Args:
+        model ([`~transformers.PreTrainedModel`]):
+            An image or text classifier.
+        mc_samples (`int`, *optional*, defaults to 0):
+            Passes K with dropout active, in training and in evaluation; 0 for one pass, without dropout in evaluation.
+        seed (`int`, *optional*, defaults to 0):
+            Seed of the masks in evaluation.
+        data:
+            What prepares and collates raw examples.
+    """
+
+    def __init__(self, model: nn.Module, mc_samples: int = 0, seed: int = 0, data: Any = None) -> None:
+        self.mc_samples, self.seed, self.data = mc_samples, seed, data
+
+    def prepare(self, dataset: Any, config: CLUEConfig, name: str) -> Any:
+        return dataset if self.data is None else self.data.prepare(dataset, config, name)
+
+    def collator(self, config: CLUEConfig) -> Any:
+        return None if self.data is None else self.data.collator(config)
+
+    def train_collator(self, config: CLUEConfig) -> Any:
+        return None if self.data is None else self.data.train_collator(config)
+
+    def numbered(self, dataset: Any) -> Any:
+        return dataset if self.data is None else self.data.numbered(dataset)
+
+    def predict(
+        self, model: nn.Module, inputs: dict[str, Any], objective: Objective, return_outputs: bool = False
+    ) -> Prediction:
+        labels = inputs.get("labels")
+        if labels is None:
+            raise ValueError("The batch has no `labels`: give the dataset a label column.")
+        outputs = self.log_probabilities(model, inputs)
+        kept = labels != -100
+        logits, targets = outputs[kept], labels[kept]
+        error, entropy = error_and_entropy(logits, targets)
+        return Prediction(
+            error,
+            entropy,
+            torch.arange(len(labels), device=labels.device)[kept],
+            len(labels),
+            targets,
+            logits,
+            outputs if return_outputs else None,
+            inputs["row"][kept] if "row" in inputs else None,
+        )
+
+    def log_probabilities(self, model: nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
+        """ln p_MC of every class, (examples, classes); the logits where there is one pass only."""
+        given = {name: value for name, value in inputs.items() if name not in ("labels", "row")}
+        passes = max(self.mc_samples, 1)
+        stochastic = self.mc_samples and not model.training
+        with active_dropout(model, self.seed) if stochastic else nullcontext():
+            logits = mc_logits(model, given, passes).float()
+        self.num_classes = logits.shape[-1]
+        return logits[0] if passes == 1 else logits.log_softmax(-1).logsumexp(0) - math.log(passes)
+
+    @torch.no_grad()
+    def describe(self, model: nn.Module, inputs: dict[str, Any], passes: int = 1) -> torch.Tensor:
+        labels = inputs["labels"]
+        kept = labels != -100
+        described = torch.full((len(labels), 1, 4), float("nan"), device=labels.device)
+        found = logit_statistics(self.log_probabilities(model, inputs)[kept], labels[kept])
+        described[kept, 0] = torch.stack([column.float() for column in found], -1)
+        return described
+
+    def count(self, batches: list[dict[str, Any]]) -> torch.Tensor:
+        items = torch.stack([(batch["labels"] != -100).sum() for batch in batches]).sum()
+        return torch.stack([items, items])

@@ -1,0 +1,115 @@
+import pytest
+import torch
+from helpers import CAUSAL, SENTENCES, make_model, make_tokenizer
+from peft import LoraConfig, get_peft_model
+from scipy.stats import chisquare
+
+from clue_hf import generate_with_uncertainty
+from clue_hf.scorers import CollectionSettings, Collector, decoding
+from clue_hf.scorers.decoding import Streams, choose, decodes_plainly, groups_of
+from clue_hf.scorers.sampling import warper
+
+
+VOCABULARY = 50
+LOGITS = torch.linspace(-2, 2, VOCABULARY)[torch.randperm(VOCABULARY, generator=torch.Generator().manual_seed(3))]
+
+
+def draw(rows, warp=None, seed=0):
+    noise = torch.empty(rows, sum(groups_of(VOCABULARY))).exponential_(generator=torch.Generator().manual_seed(seed))
+    return choose(LOGITS.repeat(rows, 1), noise, torch.zeros(rows, dtype=torch.bool), warp)
+
+
+def test_tokens_are_drawn_from_the_softmax():
+    tokens, _ = draw(100_000)
+    counts = torch.bincount(tokens, minlength=VOCABULARY).double()
+    assert chisquare(counts, 100_000 * LOGITS.double().softmax(-1)).pvalue > 1e-3
+
+
+def test_what_is_told_about_a_token_is_the_models_own():
+    for warp in (None, warper(temperature=0.5, top_k=5)):
+        tokens, known = draw(200, warp)
+        log_probabilities = LOGITS.double().log_softmax(-1)
+        expected = torch.stack(
+            [
+                -log_probabilities[tokens],
+                -(log_probabilities.exp() * log_probabilities).sum().expand(200),
+                log_probabilities.max().exp().expand(200),
+                (tokens == LOGITS.argmax()).double(),
+            ],
+            -1,
+        )
+        torch.testing.assert_close(known.double(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_warped_distribution_is_drawn_from():
+    tokens, _ = draw(20_000, warper(temperature=0.5, top_k=5))
+    top = LOGITS.topk(5)
+    assert set(tokens.tolist()) == set(top.indices.tolist())
+    counts = torch.bincount(tokens, minlength=VOCABULARY)[top.indices].double()
+    assert chisquare(counts, 20_000 * (top.values.double() / 0.5).softmax(-1)).pvalue > 1e-3
+
+
+def test_greedy_rows_take_the_best_token_and_no_random_numbers():
+    tokens, _ = choose(LOGITS.repeat(3, 1), torch.ones(3, sum(groups_of(VOCABULARY))), torch.ones(3, dtype=torch.bool))
+    assert tokens.tolist() == [int(LOGITS.argmax())] * 3
+
+
+def test_a_stream_is_its_own():
+    alone = Streams([7], 4, torch.device("cpu"))
+    among = Streams([1, 7, None], 4, torch.device("cpu"))
+    for step in range(40):
+        if step == 20:
+            among.keep(torch.tensor([1]))
+        torch.testing.assert_close(alone.next()[0], among.next()[1 if step < 20 else 0], rtol=0, atol=0)
+
+
+def collect(kind, **settings):
+    model, tokenizer = make_model(kind), make_tokenizer(end_every_text=kind not in CAUSAL)
+    model.generation_config.forced_eos_token_id = None  # BART's config has one, which is a case for generate
+    collector = Collector(
+        model, tokenizer, {"samples"}, CollectionSettings(max_new_tokens=9, num_samples=4, **settings)
+    )
+    return collector, collector.collect(SENTENCES)
+
+
+@pytest.mark.parametrize("kind", ["t5", "bart", "gpt2", "llama"])
+def test_the_loop_agrees_with_a_pass_over_the_finished_texts(kind, monkeypatch):
+    collector, found = collect(kind)
+    assert collector._own_loop
+    batch = collector.plan(SENTENCES)[0]
+    context = collector._read(batch.prompts)
+    for choice in range(4):
+        texts = [found[row].samples[choice] for row in batch.rows]
+        scored = collector._describe(context, [text.tokens for text in texts])
+        for one, two in zip(texts, scored, strict=True):
+            assert one.log_probability == pytest.approx(two.log_probability, rel=1e-5, abs=1e-5)
+            assert one.entropy == pytest.approx(two.entropy, rel=1e-5, abs=1e-5)
+            assert one.text == two.text
+    for share in (0.0, 1.0):  # whether ended texts leave at once or never
+        monkeypatch.setattr(decoding, "LEAVE", share)
+        again = collect(kind)[1]
+        assert [[s.tokens for s in e.samples] for e in again] == [[s.tokens for s in e.samples] for e in found]
+
+
+def test_special_settings_of_a_model_are_left_to_generate():
+    model = make_model("t5")
+    assert decodes_plainly(model)
+    model.generation_config.min_new_tokens = 4
+    assert not decodes_plainly(model)
+    collector = Collector(model, make_tokenizer(), {"samples"}, CollectionSettings(max_new_tokens=9, num_samples=2))
+    for entry in collector.collect(SENTENCES):
+        assert len(entry.output.tokens) >= 4
+        assert all(len(sample.tokens) >= 4 for sample in entry.samples)
+
+
+@pytest.mark.parametrize("kind", ["t5", "llama"])
+def test_adapters_are_decoded_too(kind):
+    tokenizer = make_tokenizer(end_every_text=kind not in CAUSAL)
+    targets = ["q", "v"] if kind == "t5" else ["q_proj", "v_proj"]
+    model = get_peft_model(make_model(kind), LoraConfig(target_modules=targets, init_lora_weights=False))
+    outputs = generate_with_uncertainty(model, tokenizer, SENTENCES, ["msp", "mc_sequence_entropy"], max_new_tokens=6)
+    for source, output in zip(SENTENCES, outputs, strict=True):
+        ids = tokenizer(source, return_tensors="pt")["input_ids"]
+        expected = model.generate(input_ids=ids, max_new_tokens=6, do_sample=False)[0]
+        expected = expected[ids.shape[1] :] if kind in CAUSAL else expected[1:]
+        assert output.tokens == tokenizer.convert_ids_to_tokens(expected.tolist())[: len(output.tokens)]
