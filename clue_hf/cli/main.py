@@ -13,6 +13,7 @@ from ..errors import UserError
 COMMANDS = {
     "train": ("train", "train a model with CLUE or a baseline, and report on it"),
     "evaluate": ("evaluate", "how far the outputs of a model can be trusted: scorers, rejection metrics, report"),
+    "compare": ("compare", "several methods and seeds on the same data: the table of a paper"),
     "score": ("score", "how well uncertainties in a file tell good outputs from bad ones"),
 }
 

@@ -76,18 +76,12 @@ def command(words: Sequence[str]) -> int:
     _check_directory(config.output_dir)
     if must_launch(run.num_processes):
         check_model(model)  # mistakes show here, once
-        _load(data, config)
+        load_data(data, config)
         return launch("train", words, run.num_processes, run.accelerate_config)
     with config.main_process_first(desc="loading the data"):
-        splits = _load(data, config)
+        splits = load_data(data, config)
     command_line = f"{_as_typed()} {shlex.join(words)}"
-    arguments = (model, lora, config, splits, run, data.report_splits, command_line)
-    if _classifies(model, config, splits["train"].column_names):
-        from .classifying import ClassificationExperiment
-
-        experiment: Experiment = ClassificationExperiment(*arguments, binary_task=data.binary_task)
-    else:
-        experiment = TextExperiment(*arguments)
+    experiment = make_experiment(model, lora, config, splits, run, data, command_line)
     try:
         experiment.run([run.baseline, config.objective] if run.baseline else [config.objective])
     except KeyboardInterrupt:
@@ -96,7 +90,26 @@ def command(words: Sequence[str]) -> int:
     return 0
 
 
-def _load(data: DataArguments, config: CLUEConfig) -> Any:
+def make_experiment(
+    model: ModelArguments,
+    lora: LoraArguments,
+    config: CLUEConfig,
+    splits: Any,
+    run: RunArguments,
+    data: DataArguments,
+    command_line: str,
+) -> Experiment:
+    """The kind of experiment that model, config and data ask for."""
+    arguments = (model, lora, config, splits, run, data.report_splits, command_line)
+    if not _classifies(model, config, splits["train"].column_names):
+        return TextExperiment(*arguments)
+    from .classifying import ClassificationExperiment
+
+    return ClassificationExperiment(*arguments, binary_task=data.binary_task)
+
+
+def load_data(data: DataArguments, config: CLUEConfig) -> Any:
+    """The splits of the data that the arguments name."""
     columns = (config.source_column, config.target_column, config.image_column, config.label_column)
     return load_splits(data, *columns)
 

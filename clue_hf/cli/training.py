@@ -80,7 +80,7 @@ class Experiment(ABC):
         histories: dict[str, list[dict[str, float]]] = {}
         for objective in objectives:
             config = self._config_for(objective, alone=len(objectives) == 1)
-            trainer, seconds = self._train(config)
+            trainer, seconds = self.train(config)
             histories[objective] = trainer.state.log_history
             for split in self.report_splits:
                 row = {"objective": objective, "alpha": trainer.objective.alpha, "split": split}
@@ -100,7 +100,8 @@ class Experiment(ABC):
             config.output_dir = str(self.folder / objective)
         return config
 
-    def _train(self, config: CLUEConfig) -> tuple[CLUETrainer, float]:
+    def train(self, config: CLUEConfig) -> tuple[CLUETrainer, float]:
+        """A trained and saved model, and the median seconds of a step."""
         if config.eval_strategy != "no" and "validation" not in self.splits:
             raise UserError("eval_strategy needs validation data: give a split or file, or set validation_fraction.")
         set_seed(config.seed)

@@ -34,6 +34,7 @@ from .resampled_classification import (
     CLASSIFICATION_DEFINITIONS,
     classification_definition,
     classification_report,
+    measured_classification,
     paired_classification_differences,
 )
 from .resampled_rejection import paired_rejection_differences, rejection_report, rejection_reports
@@ -77,6 +78,7 @@ __all__ = [
     "debiased_calibration_error",
     "e_aurc",
     "expected_calibration_error",
+    "measured_classification",
     "module_path",
     "negative_log_likelihood",
     "normalized_entropy",

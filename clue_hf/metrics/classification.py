@@ -83,7 +83,7 @@ class Answers:
     @cached_property
     def entropy(self) -> np.ndarray:
         """Predictive entropy in nats."""
-        return np.maximum(entr(self.probabilities).sum(axis=1), 0)
+        return predictive_entropy(self.probabilities)
 
 
 def checked_probabilities(probabilities: Any) -> np.ndarray:
@@ -152,7 +152,12 @@ def brier_score(probabilities: Any, labels: Any) -> float:
 def normalized_entropy(probabilities: Any) -> np.ndarray:
     """Predictive entropy of each row divided by `ln(classes)`: 0 where certain, 1 where uniform."""
     table = checked_probabilities(probabilities)
-    return np.clip(entr(table).sum(axis=1) / np.log(table.shape[1]), 0, 1)
+    return np.clip(predictive_entropy(table) / np.log(table.shape[1]), 0, 1)
+
+
+def predictive_entropy(probabilities: np.ndarray) -> np.ndarray:
+    """Entropy of each row, nats. Summed in order of size: rows with the same values in other places are exact ties."""
+    return np.maximum(np.sort(entr(probabilities), axis=1).sum(axis=1), 0)
 
 
 def expected_calibration_error(probabilities: Any, labels: Any, num_bins: int = 15) -> float:

@@ -193,6 +193,23 @@ def paired_classification_differences(
     return {**found, **rejection[""]}
 
 
+def measured_classification(
+    probabilities: Any,
+    labels: Any,
+    uncertainty: Any = None,
+    tau: float | None = None,
+    positive: int = 1,
+    num_bins: int = 15,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> dict[str, Measured]:
+    """
+    Every metric but those of rejection with its value on each resample, for those who combine several models: the
+    draws depend on `seed` and n only. Same arguments as [`classification_report`].
+    """
+    return _measure(_model(probabilities, labels, uncertainty, tau, positive, num_bins), resamples, 0.95, seed)
+
+
 @dataclass(frozen=True)
 class _Model:
     """What a report is about."""

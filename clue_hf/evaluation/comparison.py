@@ -1,0 +1,140 @@
+"""Several methods over several seeds: means, intervals over seeds and examples, differences to a baseline."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..metrics.bootstrap import difference_p_value
+from ..metrics.resampled_rejection import Measured
+from ..tables import markdown_table
+
+
+#: What a metric of a method is: one measurement per seed.
+Runs = Sequence[Mapping[str, Measured]]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """
+    A metric of a method.
+
+    Args:
+        value, low, high (`float`):
+            Mean over the seeds, and its 95 % interval.
+        difference, difference_low, difference_high (`float`):
+            The same for the difference to the baseline, on the same examples.
+        p_value (`float`):
+            Two-sided p-value of no difference, corrected for the number of methods (Holm).
+    """
+
+    value: float
+    low: float
+    high: float
+    difference: float
+    difference_low: float
+    difference_high: float
+    p_value: float
+
+
+def compare_methods(
+    methods: Mapping[str, Runs], baseline: str, metrics: Sequence[str], level: float = 0.95, seed: int = 0
+) -> dict[str, dict[str, Compared]]:
+    """
+    For each method and metric: the mean over its seeds, with an interval over seeds and examples, and the difference
+    to the baseline.
+
+    A resample draws seeds with replacement, the same for methods that have the same number of them, and of every seed
+    the same examples: the measurements hold the metric on each draw of examples, which all methods share (see
+    `clue_hf.metrics.measured_classification`).
+    """
+    draws = _SeedDraws(seed)
+    tails = ((1 - level) / 2, (1 + level) / 2)
+    found: dict[str, dict[str, Compared]] = {name: {} for name in methods}
+    for metric in metrics:
+        means, drawn = {}, {}
+        for name, runs in methods.items():
+            values = np.stack([run[metric].values for run in runs])
+            seeds = draws(*values.shape)
+            means[name] = float(np.mean([run[metric].value for run in runs]))
+            drawn[name] = np.take_along_axis(values, seeds, axis=0).mean(0)
+        p_values = {name: difference_p_value(drawn[name] - drawn[baseline]) for name in methods if name != baseline}
+        corrected = {**holm(p_values), baseline: float("nan")}
+        for name in methods:
+            low, high = np.nanquantile(drawn[name], tails)
+            apart = drawn[name] - drawn[baseline]
+            below, above = np.nanquantile(apart, tails)
+            difference = means[name] - means[baseline]
+            found[name][metric] = Compared(
+                means[name], float(low), float(high), difference, float(below), float(above), corrected[name]
+            )
+    return found
+
+
+class _SeedDraws:
+    """Which seeds each resample takes: (seeds, resamples); the same for everybody who has as many."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.known: dict[tuple[int, int], np.ndarray] = {}
+
+    def __call__(self, seeds: int, resamples: int) -> np.ndarray:
+        if (seeds, resamples) not in self.known:
+            generator = np.random.default_rng([self.seed, seeds])
+            self.known[seeds, resamples] = generator.integers(seeds, size=(seeds, resamples))
+        return self.known[seeds, resamples]
+
+
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """Holm's correction: the k-th smallest of m p-values times m - k + 1, never falling, at most 1."""
+    corrected, largest = {}, 0.0
+    for rank, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[name]))
+        corrected[name] = largest
+    return corrected
+
+
+def as_markdown(found: Mapping[str, Mapping[str, Compared]], headings: Mapping[str, str]) -> str:
+    """A row per method; a star where the corrected difference to the baseline is below 0.05."""
+    return markdown_table([["method", *headings.values()], *_rows(found, headings)])
+
+
+def as_latex(found: Mapping[str, Mapping[str, Compared]], headings: Mapping[str, str]) -> str:
+    """The same with booktabs."""
+    lines = [["method", *headings.values()], *_rows(found, headings)]
+    body = [" & ".join(cell.replace("_", r"\_").replace("%", r"\%") for cell in line) + r" \\" for line in lines]
+    columns = "l" + "r" * len(headings)
+    head = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", body[0], r"\midrule"]
+    return "\n".join([*head, *body[1:], r"\bottomrule", r"\end{tabular}"])
+
+
+def as_csv(found: Mapping[str, Mapping[str, Compared]]) -> str:
+    """A line per method and metric, with every number."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["method", "metric", *Compared.__dataclass_fields__])
+    for name, metrics in found.items():
+        for metric, compared in metrics.items():
+            writer.writerow([name, metric, *vars(compared).values()])
+    return text.getvalue()
+
+
+def _rows(found: Mapping[str, Mapping[str, Compared]], headings: Mapping[str, str]) -> list[list[str]]:
+    return [[name, *(_cell(metrics[metric]) for metric in headings)] for name, metrics in found.items()]
+
+
+def _cell(compared: Compared) -> str:
+    if np.isnan(compared.value):
+        return "-"
+    star = "*" if compared.p_value < 0.05 else ""
+    return f"{compared.value:.3f}{star} [{compared.low:.3f}, {compared.high:.3f}]"
+
+
+def as_dict(found: Mapping[str, Mapping[str, Compared]]) -> dict[str, Any]:
+    """Everything as plain numbers."""
+    return {name: {metric: vars(entry) for metric, entry in metrics.items()} for name, metrics in found.items()}

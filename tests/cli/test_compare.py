@@ -1,0 +1,52 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from clue_hf.cli.main import main
+
+
+CONFIG = str(Path(__file__).parents[2] / "configs/quickstart/resnet_digits.yaml")
+WORDS = ["compare", CONFIG, "--num_train_epochs", "1", "--max_train_samples", "256", "--max_eval_samples", "120",
+         "--eval_strategy", "no", "--output_dir", "out", "--resamples", "40", "--disable_tqdm", "true"]  # fmt: skip
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_cells_are_run_once_and_the_table_is_the_same_after_an_interruption(here, capsys):
+    words = [*WORDS, "--methods", "ce,clue,temperature,ensemble", "--seeds", "2", "--alphas", "0.5", "0.9"]
+    assert main(words) == 0
+    first = Path("out/test.json").read_text()
+    methods = json.loads(first)["methods"]
+    assert list(methods) == ["ce", "clue-0.5", "clue-0.9", "ce + temperature", "ensemble of 2"]
+    assert methods["ce + temperature"]["error"]["value"] == methods["ce"]["error"]["value"]
+    for name in ("md", "tex", "csv"):
+        assert "ensemble of 2" in Path(f"out/shifted.{name}").read_text()
+    capsys.readouterr()
+
+    kept = Path("out/cells/ce/seed-42/cell.json").stat().st_mtime_ns
+    shutil.rmtree("out/cells/clue-0.9/seed-43/model")  # as if it had been killed on the way
+    Path("out/cells/clue-0.9/seed-43/cell.json").unlink()
+    assert main(words) == 0
+    assert capsys.readouterr().out.count("finished before") == 5
+    assert Path("out/cells/ce/seed-42/cell.json").stat().st_mtime_ns == kept
+    again, before = (json.loads(text)["methods"] for text in (Path("out/test.json").read_text(), first))
+    assert again == before
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--methods", "ce,cule"], "`methods` must be among"),
+        (["--methods", "clue"], "The baseline 'ce' must be among the methods"),
+        (["--seeds", "0"], "`seeds` must be at least 1"),
+    ],
+)
+def test_mistakes_are_explained(here, options, message, capsys):
+    assert main([*WORDS, *options]) == 2
+    assert message in capsys.readouterr().err
