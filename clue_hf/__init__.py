@@ -16,9 +16,21 @@ _PUBLIC = {
     "UncertaintyEvaluator": "evaluation",
     "UserError": "errors",
     "generate_with_uncertainty": "evaluation",
+    "mc_predict": "models.mc_dropout",
     "score_with_uncertainty": "evaluation",
 }
-_MODULES = ("data", "evaluation", "functional", "kernels", "metrics", "objectives", "scorers", "tasks")
+_MODULES = (
+    "data",
+    "evaluation",
+    "functional",
+    "kernels",
+    "metrics",
+    "models",
+    "objectives",
+    "posthoc",
+    "scorers",
+    "tasks",
+)
 
 if TYPE_CHECKING:
     from .config import CLUEConfig
@@ -29,6 +41,7 @@ if TYPE_CHECKING:
         generate_with_uncertainty,
         score_with_uncertainty,
     )
+    from .models.mc_dropout import mc_predict
     from .trainer import CLUETrainer
 
 __all__ = [
@@ -39,6 +52,7 @@ __all__ = [
     "UserError",
     "__version__",
     "generate_with_uncertainty",
+    "mc_predict",
     "score_with_uncertainty",
 ]
 
