@@ -3,7 +3,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test lint bench clean
+.PHONY: help setup quickstart test lint bench bench-peer clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -34,6 +34,9 @@ bench: $(READY)  ## run the speed and memory benchmarks
 	$(BIN)/python benchmarks/loss.py
 	$(BIN)/python benchmarks/train_step.py
 	$(BIN)/python benchmarks/metrics.py
+
+bench-peer: $(READY)  ## evaluate beside LM-Polygraph, in an environment of its own (a quarter of an hour and some gigabytes)
+	$(BIN)/python benchmarks/evaluate.py --peer_python auto --peer_folder out/lm-polygraph --examples 48 --rounds 1
 
 clean:  ## remove everything that was built or written by runs
 	rm -rf .venv build dist out runs *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
