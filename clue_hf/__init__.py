@@ -12,6 +12,8 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "CLUEConfig": "config",
     "CLUETrainer": "trainer",
+    "ClassificationEvaluator": "evaluation",
+    "ClassificationReport": "evaluation",
     "EvaluationReport": "evaluation",
     "UncertaintyEvaluator": "evaluation",
     "UserError": "errors",
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from .config import CLUEConfig
     from .errors import UserError
     from .evaluation import (
+        ClassificationEvaluator,
+        ClassificationReport,
         EvaluationReport,
         UncertaintyEvaluator,
         generate_with_uncertainty,
@@ -47,6 +51,8 @@ if TYPE_CHECKING:
 __all__ = [
     "CLUEConfig",
     "CLUETrainer",
+    "ClassificationEvaluator",
+    "ClassificationReport",
     "EvaluationReport",
     "UncertaintyEvaluator",
     "UserError",

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.utils.data import SequentialSampler
-from transformers import Seq2SeqTrainer, Trainer, TrainerCallback
+from transformers import PreTrainedModel, Seq2SeqTrainer, Trainer, TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
-from transformers.utils import logging
+from transformers.utils import SAFE_WEIGHTS_NAME, logging
 
 from .config import CLUEConfig
 from .data.sampler import LengthGroupedSampler, token_lengths
@@ -188,6 +189,29 @@ class CLUETrainer(Seq2SeqTrainer):
         steps_per_epoch = values[1]
         self._plain_until = self.args.plain_steps or math.ceil(self.args.plain_epochs * steps_per_epoch)
         return values
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        self._load_renamed(resume_from_checkpoint, self.model if model is None else model)
+
+    def _load_best_model(self) -> None:
+        super()._load_best_model()
+        if self.state.best_model_checkpoint is not None:
+            self._load_renamed(self.state.best_model_checkpoint, self.model)
+
+    @staticmethod
+    def _load_renamed(folder: str, model: Any) -> None:
+        """
+        Some models are saved under former names of their layers (ViT), which the trainer would skip with a warning:
+        their weights are read the way `from_pretrained` does.
+        """
+        path = Path(folder) / SAFE_WEIGHTS_NAME
+        if not isinstance(model, PreTrainedModel) or not path.exists():
+            return
+        with safe_open(path, "pt") as file:
+            known = set(file.keys()) <= set(model.state_dict())
+        if not known:
+            model.load_state_dict(type(model).from_pretrained(folder, dtype=model.dtype).state_dict())
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)

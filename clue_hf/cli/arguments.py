@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ..data.corruptions import CORRUPTIONS, SEVERITIES
 from ..metrics.quality import QUALITIES
 from ..objectives import OBJECTIVES
+from ..posthoc import CALIBRATORS
 from ..scorers import SCORERS
 
 
@@ -61,7 +63,7 @@ class EvaluateArguments:
 
     split: str = field(default="test", metadata={"help": "Split of the data to evaluate on."})
     compare: str | None = field(
-        default=None, metadata={"help": "Another model, on the same data: adds the paired difference per scorer."}
+        default=None, metadata={"help": "Another model, on the same data: adds the paired differences."}
     )
     scorers: list[str] = field(
         default_factory=lambda: list(SCORERS), metadata={"help": "Scorers, separated by spaces or commas."}
@@ -88,8 +90,12 @@ class EvaluateArguments:
     sampling_top_k: int = field(default=0, metadata={"help": "Draw those samples from so many tokens (0: all)."})
     sampling_top_p: float = field(default=1.0, metadata={"help": "Draw those samples from this mass of tokens."})
     pmi_source: str = field(default="empty", metadata={"help": "What pmi and cpmi compare with: empty, prefix."})
-    mc_samples: int = field(
-        default=0, metadata={"help": "Token probabilities from the mean of so many passes with dropout (0: none)."}
+    mc_samples: int | None = field(
+        default=None,
+        metadata={
+            "help": "Probabilities from the mean of so many passes with dropout (default: 5 for classifiers with "
+            "dropout, else 0, one plain pass)."
+        },
     )
     compat: str | None = field(
         default=None, metadata={"help": "lm-polygraph: the numbers of LM-Polygraph 0.7.0, for comparison with it."}
@@ -103,14 +109,49 @@ class EvaluateArguments:
         default=None, metadata={"help": "Folder of the report (default: uncertainty_report in the model's folder)."}
     )
     resume: bool = field(default=False, metadata={"help": "Continue the interrupted evaluation in that folder."})
+    image_column: str | None = field(default=None, metadata={"help": "Classifiers: column of the image."})
+    label_column: str | None = field(default=None, metadata={"help": "Classifiers: column of the class."})
+    calibrator: str | None = field(
+        default=None,
+        metadata={"help": f"Classifiers: fit on the validation split and report beside: {', '.join(CALIBRATORS)}."},
+    )
+    corruption: str | None = field(
+        default=None,
+        metadata={"help": "Classifiers of images: also evaluate on corrupted images: gaussian_noise,fog."},
+    )
+    severity: str = field(default="1-5", metadata={"help": "Severities of the corruptions: 1-5, 3, or 1,3,5."})
+    ood_split: str | None = field(
+        default=None,
+        metadata={"help": "Classifiers: split from out of distribution, to be told from the others by uncertainty."},
+    )
+    ood_file: str | None = field(default=None, metadata={"help": "The same from an npz file of images."})
 
     def __post_init__(self) -> None:
+        self.corruptions = known_names("corruption", [self.corruption], CORRUPTIONS) if self.corruption else []
+        self.severities = parse_severities(self.severity)
+        if self.calibrator is not None and self.calibrator not in CALIBRATORS:
+            raise ValueError(f"`calibrator` must be one of {', '.join(CALIBRATORS)}, not {self.calibrator!r}.")
+        if self.ood_split and self.ood_file:
+            raise ValueError("Give `ood_split` or `ood_file`, not both.")
         self.scorers = known_names("scorers", self.scorers, SCORERS)
         self.qualities = known_names("quality", [self.quality], QUALITIES)
         if self.resamples < 0:
             raise ValueError(f"`resamples` must not be negative, but is {self.resamples}.")
         if self.num_processes < 1:
             raise ValueError(f"`num_processes` must be at least 1, but is {self.num_processes}.")
+
+
+def parse_severities(text: str) -> list[int]:
+    """Severities from `3`, `1-5` or `1,3,5`."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise ValueError(f"`severity` must be like 3, 1-5 or 1,3,5, not {text!r}.")
+        found += range(int(first), int(last or first) + 1)
+    if not found or not set(found) <= set(SEVERITIES):
+        raise ValueError(f"`severity` goes from {SEVERITIES[0]} to {SEVERITIES[-1]}, but is {text!r}.")
+    return sorted(set(found))
 
 
 def known_names(option: str, words: Iterable[str], known: Iterable[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`clue-hf evaluate`: generates with a model, scores every output, and tells how well the scores know the quality."""
+"""`clue-hf evaluate`: how well the uncertainty of a model knows the quality of its outputs, or its wrong answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from ..data.loading import DataArguments, load_splits
 from ..errors import UserError
 from ..evaluation import EvaluationReport, UncertaintyEvaluator
-from ..models.loading import load_text_model, load_tokenizer
+from ..models.loading import is_classifier, load_config, load_text_model, load_tokenizer
 from .arguments import DATA_ALTERNATIVES, EvaluateArguments
 from .launch import launch, must_launch
 from .parser import ConfigParser
@@ -24,24 +24,29 @@ GROUPS = {
                            "sampling_top_p", "pmi_source", "mc_samples", "compat"],
     "Outputs": ["max_target_length", "generation_num_beams", "do_sample", "temperature", "top_k", "top_p", "dtype",
                 "per_device_eval_batch_size"],
+    "Classifiers": ["calibrator", "corruption", "severity", "ood_split", "ood_file", "binary_task"],
     "Data": ["dataset_name", "dataset_config", "dataset_revision", "train_file", "validation_file", "test_file",
-             "source_column", "target_column", "entropy_column", "source_prefix", "max_source_length", "train_split",
-             "validation_split", "test_split", "split_column", "validation_fraction", "test_fraction", "split_seed",
-             "max_eval_samples"],
+             "source_column", "target_column", "image_column", "label_column", "entropy_column", "source_prefix",
+             "max_source_length", "train_split", "validation_split", "test_split", "split_column",
+             "validation_fraction", "test_fraction", "split_seed", "max_eval_samples"],
 }  # fmt: skip
 
+# options that a language model has no use for
+OF_CLASSIFIERS = ("calibrator", "corruption", "ood_split", "ood_file")
 # a sampler's settings that leave the model's distribution as it is
 NO_WARPING = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
 
 DESCRIPTION = """MODEL is a Hub id or a folder. Generates an output for every row of a split, scores each with up to
 seven scorers, judges it against the reference, and reports how well the scores tell good outputs from bad ones (PRR,
-areas, AURC ... with intervals). --config takes the YAML file of a training: data, columns and lengths are then the
-same."""
+areas, AURC ... with intervals). A classifier of images or texts is judged by its answers instead: error, calibration,
+and how well its uncertainty knows the wrong ones. --config takes the YAML file of a training: data, columns and
+lengths are then the same."""
 
 EXAMPLES = """Examples:
   clue-hf evaluate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml
   clue-hf evaluate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --compare out/quickstart/ce
-  clue-hf evaluate google-t5/t5-small --dataset_name ./my-data --scorers msp,perplexity --quality rouge2"""
+  clue-hf evaluate google-t5/t5-small --dataset_name ./my-data --scorers msp,perplexity --quality rouge2
+  clue-hf evaluate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --calibrator isotonic"""
 
 
 def command(words: Sequence[str]) -> int:
@@ -54,6 +59,12 @@ def command(words: Sequence[str]) -> int:
     arguments, data = parser.parse(rest)
     if model is None:
         raise UserError("Which model? clue-hf evaluate MODEL --config CONFIG.yaml")
+    if is_classifier(config := load_config(model)):
+        from .evaluate_classes import evaluate_classifier
+
+        return evaluate_classifier(model, config, arguments, data, words)
+    if unsuitable := [name for name in OF_CLASSIFIERS if getattr(arguments, name)]:
+        raise UserError(f"--{unsuitable[0]} is for classifiers of images or texts, but {model} is none.")
     if must_launch(arguments.num_processes):
         _rows(arguments, data)  # mistakes show here, once
         return launch("evaluate", words, arguments.num_processes)
@@ -62,9 +73,9 @@ def command(words: Sequence[str]) -> int:
     state = process_state()
     with state.main_process_first():
         rows = _rows(arguments, data)
-    folder = Path(arguments.report_dir or _default_folder(model))
+    folder = Path(arguments.report_dir or default_folder(model))
     try:
-        report, comparison = _reports(model, rows, arguments, _data_name(data, arguments.split), folder, state)
+        report, comparison = _reports(model, rows, arguments, data_name(data, arguments.split), folder, state)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"what is finished is kept in {folder}; --resume true continues.") from None
     if state.is_main_process:
@@ -126,7 +137,7 @@ def _evaluator(name: str, arguments: EvaluateArguments, device: Any) -> Uncertai
             num_samples=arguments.num_samples,
             sampling=samples,
             pmi_source=arguments.pmi_source,
-            mc_samples=arguments.mc_samples,
+            mc_samples=arguments.mc_samples or 0,
             compat=arguments.compat,
             batch_size=arguments.per_device_eval_batch_size,
             seed=arguments.seed,
@@ -144,11 +155,11 @@ def _rows(arguments: EvaluateArguments, data: DataArguments) -> Any:
     return load_splits(data, arguments.source_column, arguments.target_column)[arguments.split]
 
 
-def _data_name(data: DataArguments, split: str) -> str:
+def data_name(data: DataArguments, split: str) -> str:
     files = [file for file in (data.train_file, data.validation_file, data.test_file) if file]
     name = data.dataset_name or getattr(data, f"{split}_file", None) or files[0]
     return f"{name} ({', '.join(word for word in (data.dataset_config, split) if word)})"
 
 
-def _default_folder(model: str) -> str:
+def default_folder(model: str) -> str:
     return os.path.join(model, "uncertainty_report") if os.path.isdir(model) else "uncertainty_report"

@@ -26,6 +26,7 @@ from ..evaluation import UncertaintyEvaluator, token_statistics
 from ..metrics.quality import corpus_quality
 from ..models.arguments import LoraArguments, ModelArguments, make_model
 from ..models.loading import load_tokenizer
+from ..objectives import OBJECTIVES
 from ..tables import format_table
 from ..tasks import text_kind
 from ..trainer import CLUETrainer
@@ -104,13 +105,14 @@ class Experiment(ABC):
         """A trained and saved model, and the median seconds of a step."""
         if config.eval_strategy != "no" and "validation" not in self.splits:
             raise UserError("eval_strategy needs validation data: give a split or file, or set validation_fraction.")
+        validates = config.eval_strategy != "no" or OBJECTIVES[config.objective].needs_validation
         set_seed(config.seed)
         timer = _StepTimer()
         trainer = CLUETrainer(
             self.make_model(config),
             config,
             train_dataset=self.splits["train"],
-            eval_dataset=self.splits.get("validation") if config.eval_strategy != "no" else None,
+            eval_dataset=self.splits.get("validation") if validates else None,
             processing_class=self.processing_class,
             callbacks=[timer],
             **self.trainer_options(config),

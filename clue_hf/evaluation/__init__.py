@@ -1,5 +1,7 @@
 """Evaluating trained models."""
 
+from .class_evaluator import ClassificationEvaluator
+from .class_report import ClassificationReport
 from .evaluator import UncertaintyEvaluator
 from .generate import UncertainText, generate_with_uncertainty, score_with_uncertainty
 from .report import EvaluationReport
@@ -7,6 +9,8 @@ from .teacher_forced import TokenStatistics, token_statistics
 
 
 __all__ = [
+    "ClassificationEvaluator",
+    "ClassificationReport",
     "EvaluationReport",
     "TokenStatistics",
     "UncertainText",

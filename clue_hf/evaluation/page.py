@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import math
 import re
 from html import escape
@@ -13,11 +10,23 @@ from typing import Any
 
 import numpy as np
 
+from .page_parts import (
+    breakable,
+    definition_lists,
+    embedded_json,
+    fill_template,
+    html_table,
+    interval_text,
+    metric_td,
+    number_text,
+    paragraphs,
+    subject,
+    value_text,
+)
 from .report import EvaluationReport
-from .selection import DARK, LIGHT, Numbers, best_scorer, colour_index, page_data, read_numbers
+from .selection import Numbers, best_scorer, colour_index, page_data, read_numbers
 
 
-TEMPLATE = Path(__file__).with_name("page.html")
 #: Per metric: its heading, whether higher (1) or lower (-1) is better, and what it says. A number may follow its name.
 METRICS: dict[str, tuple[str, int, str]] = {
     "prr": ("PRR", 1, "prediction rejection ratio, the share achieved of what rejection could gain: 1 is as good as "
@@ -77,59 +86,17 @@ def write_page(
     scorer = scorer or best_scorer(report)
     parts = {
         "title": escape(f"Uncertainty of {report.description.get('model', 'a model')}"),
-        "subject": _subject(report.description),
+        "subject": subject(report.description),
         "tiles": _tiles(report, numbers, scorer),
-        "summary": _paragraphs(_sentences(report, numbers, scorer)),
+        "summary": paragraphs(_sentences(report, numbers, scorer)),
         "scorers": _scorer_table(report),
         "quality": _quality_table(report),
         "comparison": _comparison(comparison, other) if comparison else "",
-        "definitions": _definitions({k: v for k, v in report.description.items() if k != "signature"}),
-        "data": _json(page_data(report, numbers, scorer, limit)),
+        "definitions": definition_lists({k: v for k, v in report.description.items() if k != "signature"}),
+        "data": embedded_json(page_data(report, numbers, scorer, limit)),
     }
-    template = TEMPLATE.read_text(encoding="utf-8").replace("{{palette}}", _palette())
-    parts["policy"] = _policy(template)
-    # one pass: a text that looks like a placeholder stays a text
-    page = re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+    page = fill_template("page.html", parts)
     Path(path).write_text(page, encoding="utf-8", newline="\n")
-
-
-def _policy(template: str) -> str:
-    """A content security policy: the script and the styles of the template may run, and nothing may be loaded."""
-
-    def hashes(pattern: str) -> str:
-        digests = [hashlib.sha256(text.encode()).digest() for text in re.findall(pattern, template, re.DOTALL)]
-        return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
-
-    script, style = hashes(r"<script>(.*?)</script>"), hashes(r"<style>(.*?)</style>")
-    own = f"script-src {script}; style-src {style}; img-src data:"
-    return f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"
-
-
-def _palette() -> str:
-    """The colours of the scorers as CSS."""
-    light, dark = ("".join(f"--s{i}:{colour};" for i, colour in enumerate(colours)) for colours in (LIGHT, DARK))
-    classes = "".join(f".s{i}{{--c:var(--s{i})}}" for i in range(len(LIGHT)))
-    return f":root{{{light}}}@media (prefers-color-scheme:dark){{:root{{{dark}}}}}{classes}"
-
-
-def _json(value: Any) -> str:
-    """JSON that cannot end the element it stands in."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))  # ASCII, so U+2028 and the like are escaped
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _subject(description: dict[str, Any]) -> str:
-    named = [str(description[name]) for name in ("model", "data") if description.get(name)]
-    return " on ".join(f'<b dir="auto">{escape(name)}</b>' for name in named)
-
-
-def _breakable(text: str) -> str:
-    """A text whose lines may break after an underscore."""
-    return escape(text).replace("_", "_<wbr>")
-
-
-def _paragraphs(sentences: list[str]) -> str:
-    return "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
 
 
 def _sentences(report: EvaluationReport, numbers: Numbers, best: str | None) -> list[str]:
@@ -145,7 +112,7 @@ def _sentences(report: EvaluationReport, numbers: Numbers, best: str | None) -> 
             f"{100 * entry['value']:.0f} % of what knowing the quality would gain" if entry["value"] > 0 else "no gain"
         )
         sentences.append(
-            f"{best} ranks the outputs best: rejecting the least certain ones brings {gain} (PRR {_interval(entry)})."
+            f"{best} ranks the outputs best: rejecting the least certain ones brings {gain} (PRR {value_text(entry)})."
             + _rivals(metrics["scorers"], best)
         )
     elif best:
@@ -177,19 +144,21 @@ def _tiles(report: EvaluationReport, numbers: Numbers, best: str | None) -> str:
     found = [(f"{n:,}", "outputs", f"{metrics.get('empty_outputs', 0):,} empty")]
     for name, entries in list((metrics.get("quality") or {}).items())[:1]:
         entry = entries.get("corpus") or entries.get("mean") or {}
-        found.append((_number(entry.get("value")), f"{name}, whole corpus", _range(entry)))
+        found.append((number_text(entry.get("value")), f"{name}, whole corpus", interval_text(entry)))
     if best:
         entry = metrics["scorers"][best].get("prr") or {}
-        found.append((_number(entry.get("value")), f"PRR of {best}", _range(entry) or entry.get("reason") or ""))
+        found.append(
+            (number_text(entry.get("value")), f"PRR of {best}", interval_text(entry) or entry.get("reason") or "")
+        )
     if best and n > 1:
         order = np.argsort(numbers.uncertainty[best], kind="stable")
         kept = float(numbers.quality[order[: math.ceil(0.8 * n)]].mean())
-        found.append((_number(kept), "mean quality of the surest 80 %", f"{numbers.quality.mean():.3f} of all"))
+        found.append((number_text(kept), "mean quality of the surest 80 %", f"{numbers.quality.mean():.3f} of all"))
     error = ((metrics.get("references") or {}).get("token_ece")) or {}
     if error:
-        found.append((_number(error.get("value")), "token ECE", _range(error)))
+        found.append((number_text(error.get("value")), "token ECE", interval_text(error)))
     tile = '<li><span class="value">{}</span><span class="name">{}</span><span class="more">{}</span></li>'
-    return "".join(tile.format(*map(_breakable, texts)) for texts in found)
+    return "".join(tile.format(*map(breakable, texts)) for texts in found)
 
 
 def _scorer_table(report: EvaluationReport) -> str:
@@ -225,24 +194,14 @@ def _metric_table(scorers: dict[str, Any], names: list[str], caption: str, range
     shown = ranges and any((metrics.get("prr") or {}).get("value") is not None for metrics in scorers.values())
     rows = []
     for scorer, metrics in scorers.items():
-        cells = [_cell(metrics.get(name), scorer in best[name]) for name in names]
+        cells = [metric_td(metrics.get(name), scorer in best[name]) for name in names]
         drawing = (
             f'<td class="wide">{_range_drawing(metrics.get("prr"), scorers, colours[scorer])}</td>' if shown else ""
         )
         swatch = f'<i class="swatch s{colours[scorer]}"></i>'
-        rows.append(
-            f'<tr><th scope="row">{swatch}<span>{_breakable(scorer)}</span></th>{drawing}{"".join(cells)}</tr>'
-        )
+        rows.append(f'<tr><th scope="row">{swatch}<span>{breakable(scorer)}</span></th>{drawing}{"".join(cells)}</tr>')
     drawings = '<th scope="col" class="wide"><span class="unseen">PRR, drawn</span></th>' if shown else ""
-    return _table(caption, f'<th scope="col">Scorer</th>{drawings}{columns}', rows)
-
-
-def _table(caption: str, head: str, rows: list[str]) -> str:
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
-        f'<caption class="unseen">{escape(caption)}</caption><thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
-    )
+    return html_table(caption, f'<th scope="col">Scorer</th>{drawings}{columns}', rows)
 
 
 def _range_drawing(entry: dict[str, Any] | None, scorers: dict[str, Any], colour: int) -> str:
@@ -294,18 +253,18 @@ def _quality_table(report: EvaluationReport) -> str:
     """Quality of the outputs, and calibration on the references."""
     qualities, references = report.metrics.get("quality") or {}, report.metrics.get("references") or {}
     rows = [
-        f'<tr><th scope="row">{escape(name)}</th>{_cell(entries.get("mean"))}{_cell(entries.get("corpus"))}</tr>'
-        for name, entries in qualities.items()
+        f'<tr><th scope="row">{escape(name)}</th>{metric_td(found.get("mean"))}{metric_td(found.get("corpus"))}</tr>'
+        for name, found in qualities.items()
     ]
     head = '<th scope="col">Quality</th><th scope="col">Mean per output</th><th scope="col">Whole corpus</th>'
-    tables = _table("Quality of the outputs", head, rows) if rows else ""
+    tables = html_table("Quality of the outputs", head, rows) if rows else ""
     rows = [
-        f'<tr><th scope="row">{escape(name.replace("_", " "))}</th>{_cell(entry)}</tr>'
+        f'<tr><th scope="row">{escape(name.replace("_", " "))}</th>{metric_td(entry)}</tr>'
         for name, entry in references.items()
         if isinstance(entry, dict)
     ]
     head = f'<th scope="col">On {references.get("tokens", 0):,} reference tokens</th><th scope="col">Value</th>'
-    return tables + (_table("Calibration on the references", head, rows) if rows else "")
+    return tables + (html_table("Calibration on the references", head, rows) if rows else "")
 
 
 def _comparison(comparison: dict[str, dict[str, Any]], other: str) -> str:
@@ -314,54 +273,14 @@ def _comparison(comparison: dict[str, dict[str, Any]], other: str) -> str:
     for scorer, found in comparison.items():
         ratio, area = found.get("prr") or {}, found.get("area") or {}
         sure = ratio.get("low") is not None and not ratio["low"] <= 0 <= ratio["high"]
-        cells = _cell(ratio, sure, signed=True) + _cell({"value": ratio.get("p_value")})
-        cells += "".join(_cell({"value": area.get(key)}, signed=True) for key in ("difference", "ranking", "quality"))
-        rows.append(f'<tr><th scope="row">{_breakable(scorer)}</th>{cells}</tr>')
-    table = _table("Comparison", "".join(f'<th scope="col">{head}</th>' for head in heads), rows)
+        cells = metric_td(ratio, sure, signed=True) + metric_td({"value": ratio.get("p_value")})
+        cells += "".join(
+            metric_td({"value": area.get(key)}, signed=True) for key in ("difference", "ranking", "quality")
+        )
+        rows.append(f'<tr><th scope="row">{breakable(scorer)}</th>{cells}</tr>')
+    table = html_table("Comparison", "".join(f'<th scope="col">{head}</th>' for head in heads), rows)
     return (
         f'<section id="comparison"><h2>Compared with <span dir="auto">{escape(other)}</span></h2>'
         "<p>This model minus the other one, on the same rows. The difference in area splits into what better ranking "
         f"and what better outputs bring. Bold: the interval leaves out zero.</p>{table}</section>"
     )
-
-
-def _definitions(value: Any) -> str:
-    """A description of any depth as definition lists."""
-    if isinstance(value, dict):
-        entries = (f"<dt>{escape(str(key))}</dt><dd>{_definitions(entry)}</dd>" for key, entry in value.items())
-        return f"<dl>{''.join(entries)}</dl>" if value else "-"
-    if isinstance(value, list | tuple):
-        value = ", ".join(map(str, value))
-    text = {"": "(empty)", "None": "-"}.get(str(value), str(value))
-    marked = re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
-    return f'<span dir="auto">{marked}</span>'
-
-
-def _cell(entry: dict[str, Any] | None, best: bool = False, signed: bool = False) -> str:
-    """A metric and its interval; a dash and the reason where it is undefined."""
-    value = _number((entry or {}).get("value"), signed)
-    if value == "-":
-        reason = escape((entry or {}).get("reason") or "not computed")
-        return f'<td class="number" title="{reason}">-<span class="unseen"> {reason}</span></td>'
-    interval = _range(entry or {})
-    return (
-        f'<td class="number{" best" if best else ""}">{value}'
-        + (f'<span class="interval">{interval}</span>' if interval else "")
-        + "</td>"
-    )
-
-
-def _interval(entry: dict[str, Any]) -> str:
-    interval = _range(entry)
-    return _number(entry.get("value")) + (f", {interval}" if interval else "")
-
-
-def _range(entry: dict[str, Any]) -> str:
-    low, high = entry.get("low"), entry.get("high")
-    return "" if low is None or high is None else f"{_number(low)} to {_number(high)}"
-
-
-def _number(value: float | None, signed: bool = False) -> str:
-    if value is None or not math.isfinite(value):
-        return "-"
-    return f"{value:{'+' if signed else ''}.{1 if abs(value) >= 10 else 3}f}".replace("-", "−")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,6 @@ def plot_report(report: EvaluationReport, folder: str | Path) -> list[Path]:
     plot_report(EvaluationReport.load("report"), "report/figures")
     ```
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     numbers = read_numbers(report)
     drawings: dict[str, Callable[[EvaluationReport, Numbers], Figure]] = {
         "rejection_curves": _rejection_curves,
@@ -89,10 +88,17 @@ def plot_report(report: EvaluationReport, folder: str | Path) -> list[Path]:
     }
     if numbers.confidence:
         drawings["reliability"] = _reliability
+    return save_figures({name: partial(draw, report, numbers) for name, draw in drawings.items()}, folder)
+
+
+def save_figures(drawings: Mapping[str, Callable[[], Figure]], folder: str | Path) -> list[Path]:
+    """Draws each figure in our style and saves it under its name as PNG and SVG; returns the files."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     files = []
     with matplotlib.rc_context(STYLE):
         for name, draw in drawings.items():
-            figure = draw(report, numbers)
+            figure = draw()
             for ending, options in (("png", {"dpi": 160}), ("svg", {"metadata": {"Date": None}})):
                 files.append(folder / f"{name}.{ending}")
                 figure.savefig(files[-1], facecolor="white", **options)
@@ -102,7 +108,7 @@ def plot_report(report: EvaluationReport, folder: str | Path) -> list[Path]:
 def _rejection_curves(report: EvaluationReport, numbers: Numbers) -> Figure:
     curves = thinned_curves(numbers)
     share = curves.pop("share")
-    figure, axes = _curve_figure("Rejecting the least certain outputs", "Share of outputs rejected")
+    figure, axes = curve_figure("Rejecting the least certain outputs", "Share of outputs rejected")
     axes.set_ylabel(f"Mean quality of the outputs kept{_quality_name(report)}")
     return _draw_curves(figure, axes, report, share, curves, "prr", "PRR", 1)
 
@@ -111,12 +117,13 @@ def _risk_coverage(report: EvaluationReport, numbers: Numbers) -> Figure:
     curves = thinned_curves(numbers)
     coverage = 1 - curves.pop("share")
     risks = {name: 1 - curve for name, curve in curves.items()}
-    figure, axes = _curve_figure("Risk of the outputs kept", "Coverage: share of outputs kept, most certain first")
+    figure, axes = curve_figure("Risk of the outputs kept", "Coverage: share of outputs kept, most certain first")
     axes.set_ylabel(f"Risk: 1 − mean quality{_quality_name(report)}")
     return _draw_curves(figure, axes, report, coverage, risks, "aurc", "AURC", -1)
 
 
-def _curve_figure(title: str, xlabel: str) -> tuple[Figure, Axes]:
+def curve_figure(title: str, xlabel: str) -> tuple[Figure, Axes]:
+    """An empty figure of curves against a share."""
     figure = Figure(figsize=SIZE, layout="constrained")
     axes = figure.subplots()
     axes.set_title(title, weight="bold", pad=10)
@@ -154,7 +161,7 @@ def _draw_curves(
 
 def _score_histograms(report: EvaluationReport, numbers: Numbers) -> Figure:
     good, median = good_examples(numbers.quality), f"{np.median(numbers.quality):.2f}"
-    figure, panels = _panels(
+    figure, panels = panel_grid(
         "Uncertainty of good and bad outputs",
         list(numbers.uncertainty),
         [
@@ -183,7 +190,7 @@ def _score_histograms(report: EvaluationReport, numbers: Numbers) -> Figure:
 
 
 def _reliability(report: EvaluationReport, numbers: Numbers) -> Figure:
-    figure, panels = _panels(
+    figure, panels = panel_grid(
         "Is the confidence right?",
         list(numbers.confidence),
         [
@@ -215,7 +222,7 @@ def _reliability(report: EvaluationReport, numbers: Numbers) -> Figure:
     return figure
 
 
-def _panels(
+def panel_grid(
     title: str, names: list[str], legend: list[Artist], xlabel: str, ylabel: str
 ) -> tuple[Figure, dict[str, Axes]]:
     """Small multiples, at most four in a row, one per scorer, below a title and a legend."""

@@ -168,8 +168,8 @@ class EvaluationReport:
         write_page(self, folder / "report.html", comparison, other)
         self._save_plots(folder)
         if comparison is not None:
-            _write_json(folder / "comparison.json", comparison)
-        _write_json(folder / "report.json", {"metrics": self.metrics, "description": self.description})
+            write_json(folder / "comparison.json", comparison)
+        write_json(folder / "report.json", {"metrics": self.metrics, "description": self.description})
 
     def _save_examples(self, path: Path) -> None:
         if isinstance(self.examples, ExampleFile) and self.examples.path.resolve() == path.resolve():
@@ -204,7 +204,7 @@ def comparison_table(comparison: dict[str, dict[str, Any]]) -> str:
     return markdown_table(lines)
 
 
-def _write_json(path: Path, content: Any) -> None:
+def write_json(path: Path, content: Any) -> None:
     """Never half a file: whoever finds `report.json` finds a finished report."""
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")

@@ -29,6 +29,8 @@ class Objective(ABC):
     alpha: float | None = None
     #: Set by objectives that need more than error and entropy: the trainer then keeps the logits for `item_loss`.
     needs_logits: ClassVar[bool] = False
+    #: Set by objectives that learn from validation data between the epochs.
+    needs_validation: ClassVar[bool] = False
     #: Set by objectives that treat rows of the training data differently: `item_loss` is then given their numbers.
     needs_row: ClassVar[bool] = False
 

@@ -25,6 +25,7 @@ class CALS(Objective):
     """
 
     needs_logits = True
+    needs_validation = True
 
     #: Bounds of the multipliers, growth and largest value of the penalty weights, epochs between their updates.
     BOUNDS, GROWTH, LARGEST, EVERY, PROGRESS = (1e-6, 1e6), 1.2, 10.0, 10, 0.9
@@ -34,7 +35,7 @@ class CALS(Objective):
         self.lam: torch.Tensor | None = None
         self.rho: torch.Tensor | None = None
         self.previous: torch.Tensor | None = None
-        self.epochs = 0
+        self.epochs = self.step = 0
 
     @classmethod
     def from_config(cls, config):
@@ -58,13 +59,23 @@ class CALS(Objective):
             self.lam = logits.new_full((logits.shape[-1],), self.BOUNDS[0], dtype=torch.float64)
             self.rho = torch.ones_like(self.lam)
 
+    def on_train_begin(self, trainer: CLUETrainer) -> None:
+        """Makes up for the end of an epoch that came after the checkpoint of its last step was written."""
+        if trainer.state.global_step > self.step:
+            self.on_epoch_end(trainer)
+
     def on_epoch_end(self, trainer: CLUETrainer) -> None:
-        """Moves the multipliers to where the validation data lies."""
+        """Moves the multipliers to where the validation data lies, after every whole epoch with this objective."""
         from ..evaluation.classes import class_log_probabilities
 
+        step = trainer.state.global_step
+        if not float(trainer.state.epoch or 0).is_integer() or trainer.objective_at(step - 1) is not self:
+            return
         data = trainer.eval_dataset if trainer.eval_dataset is not None else trainer.train_dataset
-        found = class_log_probabilities(trainer, data, "Updating the multipliers")
-        self.update(torch.from_numpy(found.log_probabilities))
+        parts = data.values() if isinstance(data, dict) else [data]
+        found = [class_log_probabilities(trainer, part, "Updating the multipliers") for part in parts]
+        self.update(torch.cat([torch.from_numpy(part.log_probabilities) for part in found]))
+        self.step = step
 
     def update(self, logits: torch.Tensor) -> None:
         """One epoch is over: new multipliers, and every ten epochs new weights, from logits (items, classes)."""
@@ -82,9 +93,10 @@ class CALS(Objective):
             self.previous = mean
 
     def state_dict(self):
-        state = {"lam": self.lam, "rho": self.rho, "previous": self.previous, "epochs": torch.tensor(self.epochs)}
-        return {name: value for name, value in state.items() if value is not None}
+        state = {"lam": self.lam, "rho": self.rho, "previous": self.previous}
+        counts = {"epochs": torch.tensor(self.epochs), "step": torch.tensor(self.step)}
+        return {**{name: value for name, value in state.items() if value is not None}, **counts}
 
     def load_state_dict(self, state):
         self.lam, self.rho, self.previous = (state.get(name) for name in ("lam", "rho", "previous"))
-        self.epochs = int(state["epochs"])
+        self.epochs, self.step = int(state["epochs"]), int(state["step"])

@@ -22,7 +22,8 @@ class EUAT(Objective):
     over right of (CE + PE)`. What is classified wrongly should be uncertain, what is right should be certain.
 
     Half of each batch comes from either set. The sets are refreshed by the current model after every epoch, and an
-    example's sign is that of its set. Where one of them is empty, batches are drawn as usual, with a warning.
+    example's sign is that of its set. Where one of them is empty, batches are drawn as usual, with a warning. Where a
+    plain phase ends within an epoch, the rest of that epoch has usual batches too, and the signs of the moment.
 
     Requirements:
         A classifier, and training data with a length. The sets are saved in checkpoints.
@@ -36,7 +37,7 @@ class EUAT(Objective):
         self.wrong: torch.Tensor | None = None
 
     def item_loss(self, error, uncertainty, logits=None, labels=None, row=None):
-        if row is None or self.wrong is None:  # evaluation: wrong is what is wrong now
+        if row is None or self.wrong is None:  # evaluation, or no sets yet: wrong is what is wrong now
             wrong, halves = logits.argmax(-1) != labels, 1
         else:
             # the sum of the means over two halves of a batch is twice the mean over the whole
@@ -48,17 +49,20 @@ class EUAT(Objective):
         return self.wrong is not None and 0 < int(self.wrong.sum()) < len(self.wrong)
 
     def on_train_begin(self, trainer: CLUETrainer) -> None:
-        """The first sets, unless a plain phase comes first or a checkpoint brought them."""
-        if self.wrong is None and not trainer.in_plain_phase:
-            self.on_epoch_end(trainer)
+        """
+        The first sets; after a checkpoint of the last step of an epoch, written before its end, those of the next.
+        """
+        self.on_epoch_end(trainer)
 
     def on_epoch_end(self, trainer: CLUETrainer) -> None:
-        """New sets, by what the model gets wrong now."""
+        """New sets, by what the model gets wrong now; they change between whole epochs only."""
         from ..evaluation.classes import class_log_probabilities
 
+        if trainer.in_plain_phase or not float(trainer.state.epoch or 0).is_integer():
+            return
         found = class_log_probabilities(trainer, trainer.train_dataset, "Finding what is wrong")
         self.wrong = torch.from_numpy(found.log_probabilities.argmax(-1) != found.labels)
-        if not self.has_both_sets and not trainer.in_plain_phase:
+        if not self.has_both_sets:
             kind = "wrong" if not self.wrong.any() else "right"
             logger.warning(f"EUAT: the model gets nothing {kind} in the training data: this epoch has plain batches.")
 
@@ -66,10 +70,9 @@ class EUAT(Objective):
         """Half of each batch from either set, once the plain phase is over."""
         return HalvesSampler(
             len(trainer.train_dataset),  # type: ignore[arg-type]
-            trainer.args.train_batch_size,
             trainer.args.seed,
             lambda: int(trainer.state.epoch or 0),
-            lambda: self.wrong if self.has_both_sets and not trainer.in_plain_phase else None,
+            lambda: self.wrong if self.has_both_sets else None,
         )
 
     def state_dict(self):
@@ -81,12 +84,12 @@ class EUAT(Objective):
 
 class HalvesSampler(Sampler[int]):
     """
-    As many rows as there are: batches of one half from a set and one half from the rest, each drawn without
-    replacement until it is used up; or all rows at random where there is no set.
+    As many rows as there are, by turns from a set and from the rest, each drawn without replacement until it is used
+    up: half of any batch comes from either. Or all rows at random where there is no set.
 
     Args:
-        size, batch_size, seed (`int`):
-            Rows of the data and of a batch; the order depends on the seed and the epoch.
+        size, seed (`int`):
+            Rows of the data; the order depends on the seed and the epoch.
         epoch, chosen (`Callable`):
             The epoch that begins, and the set (a boolean per row) or `None`.
     """
@@ -94,12 +97,11 @@ class HalvesSampler(Sampler[int]):
     def __init__(
         self,
         size: int,
-        batch_size: int,
         seed: int,
         epoch: Callable[[], int],
         chosen: Callable[[], torch.Tensor | None],
     ) -> None:
-        self.size, self.batch_size, self.seed, self.epoch, self.chosen = size, batch_size, seed, epoch, chosen
+        self.size, self.seed, self.epoch, self.chosen = size, seed, epoch, chosen
 
     def __len__(self) -> int:
         return self.size
@@ -112,7 +114,7 @@ class HalvesSampler(Sampler[int]):
             return
         sets = [_endless(torch.nonzero(part).flatten(), generator) for part in (chosen, ~chosen)]
         for place in range(self.size):
-            yield next(sets[place % self.batch_size >= self.batch_size // 2])
+            yield next(sets[place % 2])
 
 
 def _endless(rows: torch.Tensor, generator: torch.Generator) -> Iterator[int]:

@@ -7,14 +7,20 @@ from typing import TYPE_CHECKING, Any
 import datasets
 import torch
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from ..data.columns import check_texts, column_values, find_text_columns
 from ..data.image_dataset import ImageDataset, image_dataset, label_numbers
 from ..data.images import ImageTransform, eval_collator, make_transform, train_collator
+from ..errors import UserError
 
 
 if TYPE_CHECKING:
     from ..config import CLUEConfig
+
+logger = logging.get_logger(__name__)
+#: Column that says whether a text was cut; read for the report, then dropped.
+CUT = "source_was_cut"
 
 
 class ImageData:
@@ -33,14 +39,18 @@ class ImageData:
         self.transform = None if processor is None else ImageTransform.from_processor(processor)
 
     def prepare(self, dataset: Any, config: CLUEConfig, name: str) -> Any:
-        if isinstance(dataset, (datasets.Dataset, datasets.DatasetDict)):
-            dataset = image_dataset(dataset, config.image_column, config.label_column, self.names, name)
+        if isinstance(dataset, list) and dataset and "pixel_values" not in dataset[0]:
+            dataset = datasets.Dataset.from_list(dataset)
+        dataset = image_dataset(dataset, config.image_column, config.label_column, self.names, name)
         if self.transform is None and isinstance(dataset, ImageDataset):
             self.transform = make_transform(dataset, config.image_size)
+        elif self.transform and config.image_size and self.transform.size != (config.image_size, config.image_size):
+            height, width = self.transform.size
+            raise UserError(
+                f"image_size {config.image_size} does not go with the model's image processor, which makes images of "
+                f"{height} x {width} pixels: leave it out."
+            )
         return dataset
-
-    def numbered(self, dataset: Any) -> Any:
-        return dataset.numbered()
 
     def collator(self, config: CLUEConfig) -> Any:
         return None if self.transform is None else eval_collator(self.transform)
@@ -64,9 +74,13 @@ class TextData:
         self.names, self.tokenizer = names, tokenizer
 
     def prepare(self, dataset: Any, config: CLUEConfig, name: str) -> Any:
-        columns = list(getattr(dataset, "column_names", None) or [])
-        if dataset is None or "input_ids" in columns:
+        if isinstance(dataset, dict):
+            return {key: self.prepare(part, config, key) for key, part in dataset.items()}
+        if isinstance(dataset, list):
+            dataset = datasets.Dataset.from_list(dataset)
+        if not isinstance(dataset, datasets.Dataset) or "input_ids" in dataset.column_names:
             return dataset
+        columns, limit = dataset.column_names, config.max_source_length
         text, label = find_text_columns(columns, config.source_column, config.label_column)
         numbers = label_numbers(dataset, label, self.names, name)
 
@@ -74,19 +88,43 @@ class TextData:
             values = column_values(rows, text, "source_column")
             check_texts(values, text, "source_column", indices[0])
             sources = [config.source_prefix + value for value in values]
-            encoded = self.tokenizer(sources, truncation=True, max_length=config.max_source_length)
-            return {**encoded, "labels": numbers[indices].tolist()}
+            encoded = self.tokenizer(sources, verbose=False)
+            cut = [len(ids) > limit for ids in encoded["input_ids"]]
+            if any(cut):
+                encoded = self.tokenizer(sources, truncation=True, max_length=limit)
+            return {**encoded, "labels": numbers[indices].tolist(), CUT: cut}
 
-        return dataset.map(encode, batched=True, with_indices=True, remove_columns=columns, desc=f"Tokenising {name}")
-
-    def numbered(self, dataset: Any) -> Any:
-        return dataset.add_column("row", list(range(len(dataset))))
+        found = dataset.map(
+            encode,
+            batched=True,
+            with_indices=True,
+            remove_columns=columns,
+            num_proc=config.preprocessing_num_workers,
+            desc=f"Tokenising {name}",
+        )
+        count, rows = sum(found[CUT][:]), len(found)
+        if count:
+            share = f"{count:,} of {rows:,} {name} sources ({count / rows:.1%})"
+            logger.warning(f"{share} were truncated to max_source_length={limit}.")
+        return found.remove_columns(CUT)
 
     def collator(self, config: CLUEConfig) -> Any:
         return DataCollatorWithPadding(self.tokenizer, pad_to_multiple_of=config.pad_to_multiple_of)
 
     def train_collator(self, config: CLUEConfig) -> Any:
         return None
+
+
+def number_rows(dataset: Any) -> Any:
+    """A prepared dataset whose rows also hold their number as `row`."""
+    if isinstance(dataset, ImageDataset):
+        return dataset.numbered()
+    if isinstance(dataset, datasets.Dataset):
+        return dataset.add_column("row", list(range(len(dataset))))
+    raise UserError(
+        f"This objective remembers every row of the training data, and cannot number those of a "
+        f"{type(dataset).__name__}: use a datasets.Dataset."
+    )
 
 
 def class_names_of(model: Any) -> list[str]:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from ..errors import UserError
 from ..functional import error_and_entropy
 from ..kernels import logit_statistics
-from ..models.mc_dropout import active_dropout, mc_logits
+from ..models.mc_dropout import active_dropout, has_dropout, mc_logits
 from .base import Prediction, Task
 
 
@@ -38,6 +39,11 @@ class ClassificationTask(Task):
     """
 
     def __init__(self, model: nn.Module, mc_samples: int = 0, seed: int = 0, data: Any = None) -> None:
+        if mc_samples and not has_dropout(model):
+            raise UserError(
+                f"mc_samples={mc_samples} needs dropout, and the model has none: its passes would all be the same. "
+                "Set `dropout` above 0, or mc_samples=0."
+            )
         self.mc_samples, self.seed, self.data = mc_samples, seed, data
 
     def prepare(self, dataset: Any, config: CLUEConfig, name: str) -> Any:
@@ -50,7 +56,9 @@ class ClassificationTask(Task):
         return None if self.data is None else self.data.train_collator(config)
 
     def numbered(self, dataset: Any) -> Any:
-        return dataset if self.data is None else self.data.numbered(dataset)
+        from .class_data import number_rows
+
+        return number_rows(dataset)
 
     def predict(
         self, model: nn.Module, inputs: dict[str, Any], objective: Objective, return_outputs: bool = False
@@ -73,10 +81,10 @@ class ClassificationTask(Task):
             inputs["row"][kept] if "row" in inputs else None,
         )
 
-    def log_probabilities(self, model: nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
+    def log_probabilities(self, model: nn.Module, inputs: dict[str, Any], passes: int | None = None) -> torch.Tensor:
         """ln p_MC of every class, (examples, classes); the logits where there is one pass only."""
         given = {name: value for name, value in inputs.items() if name not in ("labels", "row")}
-        passes = max(self.mc_samples, 1)
+        passes = passes or max(self.mc_samples, 1)
         stochastic = self.mc_samples and not model.training
         with active_dropout(model, self.seed) if stochastic else nullcontext():
             logits = mc_logits(model, given, passes).float()
@@ -88,7 +96,8 @@ class ClassificationTask(Task):
         labels = inputs["labels"]
         kept = labels != -100
         described = torch.full((len(labels), 1, 4), float("nan"), device=labels.device)
-        found = logit_statistics(self.log_probabilities(model, inputs)[kept], labels[kept])
+        outputs = self.log_probabilities(model, inputs, passes if passes > 1 else None)
+        found = logit_statistics(outputs[kept], labels[kept])
         described[kept, 0] = torch.stack([column.float() for column in found], -1)
         return described
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from classifiers import image_rows
 
 
 pytestmark = pytest.mark.distributed
@@ -83,3 +84,39 @@ def test_a_sharded_t5_gives_the_same_loss_and_gradients(tmp_path):
     largest = max(norm for norm, _ in one["gradients"].values())
     for name, values in one["gradients"].items():
         assert two["gradients"][name] == pytest.approx(values, rel=1e-4, abs=1e-6 * largest), name
+
+
+@pytest.fixture(scope="module")
+def classifiers(tmp_path_factory):
+    """What one and two processes found about each case of classifiers."""
+    one, two = both("classifiers", tmp_path_factory.mktemp("classifiers"))
+    return {case: (found, two[case]) for case, found in one.items()}
+
+
+def test_classifiers_for_every_layout_on_one_and_two_processes(classifiers):
+    one, two = classifiers["class_layouts"]
+    assert len(one) == 2 * 3 * 4  # 16x1, 8x2, 4x4, 1x16
+    assert len(two) == 2 * 3 * 3  # 8x1, 4x2, 1x8 on each
+    for name, lines in {**one, **{f"{name} on two": lines for name, lines in two.items()}}.items():
+        close(lines, one[f"{name.split()[0]} 0 16x1"])
+
+
+def test_classes_are_predicted_once_and_in_order(classifiers):
+    one, two = classifiers["class_evaluation"]
+    labels = image_rows(7)[1].tolist()
+    for found in (one, two):
+        assert found["labels"] == found["class labels"] == labels
+    assert two["metrics"] == pytest.approx(one["metrics"], rel=1e-5)
+    for name in ("logits", "log probabilities"):
+        for row, other in zip(two[name], one[name], strict=True):
+            assert row == pytest.approx(other, rel=1e-4, abs=1e-5)
+
+
+def test_objectives_that_look_at_all_the_data_after_each_epoch(classifiers):
+    one, two = classifiers["class_objectives"]
+    for objective, expected in one.items():
+        close(two[objective]["lines"], expected["lines"], 1e-4)
+        for name, values in expected["state"].items():
+            assert two[objective]["state"][name] == pytest.approx(values, rel=1e-4), name
+    assert 0 < sum(one["euat"]["state"]["wrong"]) < 32
+    assert max(one["cals"]["state"]["lam"]) > 1e-3

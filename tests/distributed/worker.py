@@ -6,11 +6,13 @@ from pathlib import Path
 
 import datasets
 import torch
+from classifiers import NEVER, class_trainer, image_data, make_frozen_resnet, make_vit
 from helpers import log_lines, make_batch, make_data, make_model, make_trainer
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from clue_hf import UncertaintyEvaluator
 from clue_hf.data.embedded.phrases import phrase_rows
+from clue_hf.evaluation.classes import class_log_probabilities
 from clue_hf.objectives import CLUE
 from clue_hf.tasks import TextTask
 
@@ -113,6 +115,65 @@ def sharded(folder, world):
         whole = parameter.grad.full_tensor() if world > 1 else parameter.grad
         gradients[name] = [whole.norm().item(), whole.flatten()[0].item()]
     return {"loss": total.item(), "fused": any(task._fusable.values()), "gradients": gradients}
+
+
+CLASSIFIERS = {"vit": make_vit, "resnet": make_frozen_resnet}
+
+
+def train_classifier(kind, rate, folder, **settings):
+    trainer = class_trainer(CLASSIFIERS[kind](rate), folder, image_data(32), image_data(7, seed=5), **settings)
+    trainer.train()
+    return trainer, [(line["loss"], line["grad_norm"], line["error"]) for line in log_lines(trainer)]
+
+
+def class_layouts(folder, world):
+    """Two steps of 16 images, with one pass and with several that are all the same."""
+    found = {}
+    for kind in CLASSIFIERS:
+        for passes, rate in ((0, 0.0), (1, NEVER), (5, NEVER)):
+            for batch in (16, 8, 4, 1):
+                accumulation = 16 // batch // world
+                if accumulation:
+                    _, found[f"{kind} {passes} {batch}x{accumulation}"] = train_classifier(
+                        kind, rate, folder, alpha=0.7, mc_samples=passes, per_device_train_batch_size=batch,
+                        gradient_accumulation_steps=accumulation,
+                    )  # fmt: skip
+    return found
+
+
+def class_evaluation(folder, world):
+    """Seven rows in batches of two: each counted once, in the order of the data."""
+    trainer = class_trainer(make_vit(), folder, evaluation=image_data(7), per_device_eval_batch_size=2)
+    predicted = trainer.predict(trainer.eval_dataset)
+    found = class_log_probabilities(trainer, trainer.eval_dataset)
+    return {
+        "metrics": {
+            name: predicted.metrics[f"test_{name}"] for name in ("loss", "error", "uncertainty", "calibration")
+        },
+        "labels": predicted.label_ids.tolist(),
+        "logits": predicted.predictions.tolist(),
+        "class labels": found.labels.tolist(),
+        "log probabilities": found.log_probabilities.tolist(),
+    }
+
+
+def class_objectives(folder, world):
+    """Objectives that look at all the data after each epoch; two steps an epoch."""
+    found = {}
+    for objective in ("euat", "cals"):
+        trainer, lines = train_classifier(
+            "vit", 0.0, folder, objective=objective, cals_margin=3.0, max_steps=5, optim="sgd", learning_rate=0.01,
+            per_device_train_batch_size=16 // world,
+        )  # fmt: skip
+        state = {name: value.tolist() for name, value in trainer.objective.state_dict().items()}
+        found[objective] = {"lines": lines, "state": state}
+    return found
+
+
+def classifiers(folder, world):
+    """All of these, because starting the processes takes most of the time."""
+    cases = (class_layouts, class_evaluation, class_objectives)
+    return {case.__name__: case(folder, world) for case in cases}
 
 
 if __name__ == "__main__":

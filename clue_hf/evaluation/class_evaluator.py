@@ -1,0 +1,270 @@
+"""From (classifier, data) to probabilities, from probabilities to metrics, from metrics to one report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate.utils import broadcast_object_list, gather_object
+from transformers.utils.logging import tqdm
+
+from .. import __version__
+from ..data.corruptions import CORRUPTIONS, SEVERITIES
+from ..errors import UserError
+from ..functional import check_choice
+from ..metrics import best_threshold
+from ..models.mc_dropout import has_dropout
+from ..posthoc import CALIBRATORS, Calibrator
+from ..processes import process_state
+from ..tasks import CLASSIFICATION_PASSES, ClassificationTask
+from ..tasks.class_data import class_names_of
+from .class_measures import ClassPredictions, definitions, measure, measure_detection
+from .class_report import ClassificationReport
+from .class_rows import Columns, ImageRows, Rows, make_rows
+
+
+class ClassificationEvaluator:
+    """
+    Tells how often a classifier of images or texts is right, and how well its uncertainty knows when it is not.
+
+    The probabilities are the mean over passes with dropout, if there are any; the uncertainty is their entropy,
+    divided by its largest value.
+
+    Args:
+        model ([`~transformers.PreTrainedModel`]):
+            An image or text classifier, trained with CLUE or not.
+        processing_class:
+            Its image processor or tokenizer.
+        mc_samples (`int`, *optional*):
+            Passes with dropout, whose mean counts; 0 for one plain pass. By default 5, or 0 for a model without
+            dropout. The masks depend on the seed, the batch size and the number of the batch: not on the processes.
+        calibrator (`str`, *optional*):
+            A name in [`~clue_hf.posthoc.CALIBRATORS`]: fitted on the validation data, reported beside the raw numbers.
+        resamples (`int`, *optional*, defaults to 2000):
+            Bootstrap resamples of the 95 % intervals; 0 for none.
+        batch_size (`int`, *optional*, defaults to 64):
+            Examples per batch.
+        seed (`int`, *optional*, defaults to 42):
+            Seed of the masks and of the corruptions.
+        class_names (`list[str]`, *optional*):
+            The classes of the training data, where its labels are texts that the model's config does not know.
+        columns:
+            `image_column`, `label_column`, `source_column`, `source_prefix` and `max_source_length`, as in
+            [`CLUEConfig`].
+
+    Example:
+
+    ```python
+    report = ClassificationEvaluator(model, processor, calibrator="temperature").evaluate(test_data, validation_data)
+    print(report.table())
+    report.save("report")
+    ```
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        processing_class: Any,
+        mc_samples: int | None = None,
+        calibrator: str | None = None,
+        resamples: int = 2000,
+        batch_size: int = 64,
+        seed: int = 42,
+        class_names: list[str] | None = None,
+        **columns: Any,
+    ) -> None:
+        if processing_class is None:
+            raise ValueError("The evaluator needs the model's image processor or tokenizer: give `processing_class`.")
+        if calibrator is not None:
+            check_choice("calibrator", calibrator, tuple(CALIBRATORS))
+        if mc_samples is None:
+            mc_samples = CLASSIFICATION_PASSES if has_dropout(model) else 0
+        for name, value, least in (("mc_samples", mc_samples, 0), ("resamples", resamples, 0)):
+            if value < least:
+                raise ValueError(f"`{name}` must not be negative, but is {value}.")
+        if batch_size < 1:
+            raise ValueError(f"`batch_size` must be at least 1, but is {batch_size}.")
+        if mc_samples and not has_dropout(model):
+            raise UserError("The model has no dropout, so that all its passes are the same: leave mc_samples at 0.")
+        self.model, self.processing_class = model, processing_class
+        self.mc_samples, self.calibrator, self.resamples = mc_samples, calibrator, resamples
+        self.batch_size, self.seed, self.class_names = batch_size, seed, class_names
+        self.columns = Columns(**columns)
+        self.names = class_names_of(model)
+
+    def evaluate(
+        self,
+        dataset: Any,
+        validation: Any = None,
+        corruptions: Sequence[str] = (),
+        severities: Sequence[int] = SEVERITIES,
+        ood: Any = None,
+        positive: str | int = 1,
+        description: dict[str, Any] | None = None,
+    ) -> ClassificationReport:
+        """
+        Classifies every row of a dataset and judges the answers. Started on several processes, each takes its share;
+        the report is the same.
+
+        Args:
+            dataset (`datasets.Dataset` or [`~clue_hf.data.image_dataset.ImageDataset`]):
+                Images or texts with labels.
+            validation (*optional*):
+                The same, for what must not be learned from the dataset itself: the threshold tau of the uncertainty,
+                and the calibrator.
+            corruptions (`Sequence[str]`, *optional*):
+                Names in [`~clue_hf.data.corruptions.CORRUPTIONS`]: also judge the answers to the images so corrupted,
+                and how well the uncertainty tells them from the original ones.
+            severities (`Sequence[int]`, *optional*, defaults to 1 to 5):
+                Of each corruption.
+            ood (*optional*):
+                Examples from out of the distribution, whose labels do not matter: adds how well the uncertainty tells
+                them from those of the dataset.
+            positive (`str` or `int`, *optional*, defaults to 1):
+                With two classes: the positive one, for the metrics after a flip.
+            description (`dict`, *optional*):
+                What else the report should tell, such as the names of model and data.
+        """
+        if self.calibrator and validation is None:
+            raise ValueError("A calibrator is fitted on validation data: give some.")
+        for name in corruptions:
+            check_choice("corruption", name, tuple(CORRUPTIONS))
+        rows = self._rows(dataset, "evaluation")
+        if corruptions and not isinstance(rows, ImageRows):
+            raise UserError("Corruptions are for images, but this model classifies texts.")
+        predicted = self._predict(rows, "Predicting")
+        of_validation = None
+        if validation is not None:
+            of_validation = self._predict(self._rows(validation, "validation"), "Predicting validation data")
+        shifted = {
+            (name, severity): self._predict(rows.corrupted(name, severity, self.seed), f"{name} {severity}")
+            for name in corruptions
+            for severity in severities
+            if isinstance(rows, ImageRows)
+        }
+        outside = None if ood is None else self._predict(self._rows(ood, "ood", labelled=False), "Predicting OOD data")
+        number = positive if isinstance(positive, int) else self.names.index(positive)
+        judge = _Judge(self.calibrator, of_validation, number, self.resamples)
+        metrics = judge.metrics(predicted, shifted, outside) if process_state().is_main_process else None
+        [metrics] = broadcast_object_list([metrics])
+        told = {**(description or {}), **self._description(number, len(self.names) == 2 and validation is not None)}
+        return ClassificationReport(
+            self.names,
+            predicted,
+            judge.calibrated(predicted),
+            metrics,
+            {**told, "metrics": definitions(metrics)},
+            judge.calibrator,
+            rows,
+        )
+
+    def _rows(self, dataset: Any, split: str, labelled: bool = True) -> Rows:
+        known, classes = (self.names, self.class_names) if labelled else (None, None)
+        return make_rows(dataset, self.processing_class, known, self.columns, classes, split)
+
+    @torch.no_grad()
+    def _predict(self, rows: Rows, words: str) -> ClassPredictions:
+        """The probabilities of all rows, in order, on every process: each takes every so-manieth batch."""
+        state = process_state()
+        device = next(self.model.parameters()).device
+        task = ClassificationTask(self.model, self.mc_samples)
+        starts = range(0, len(rows), self.batch_size)
+        mine = range(state.process_index, len(starts), state.num_processes)
+        was_training = self.model.training
+        self.model.eval()
+        found = []
+        for number in tqdm(mine, desc=words, leave=False, disable=not state.is_main_process):
+            batch = rows.batch(range(starts[number], min(starts[number] + self.batch_size, len(rows))))
+            task.seed = batch_seed(self.seed, number)
+            logits = task.log_probabilities(self.model, {name: value.to(device) for name, value in batch.items()})
+            found.append((number, logits.double().softmax(-1).cpu().numpy()))
+        self.model.train(was_training)
+        parts = sorted(gather_object(found), key=lambda part: part[0])
+        probabilities = np.concatenate([part for _, part in parts])
+        bad = np.flatnonzero(~np.isfinite(probabilities).all(axis=1))
+        if len(bad):
+            raise UserError(
+                f"The probabilities of row {bad[0]} (counted from 0) are not finite. Has the training diverged, or "
+                "does the model overflow in this precision (use float32)?"
+            )
+        return ClassPredictions(probabilities, rows.labels)
+
+    def _description(self, positive: int, flips: bool) -> dict[str, Any]:
+        """What it takes to read the numbers, or to make them again."""
+        import transformers
+
+        return {
+            "classes": self.names,
+            **({"positive_class": self.names[positive]} if flips else {}),
+            "uncertainty": "entropy of the probabilities / ln(number of classes)",
+            "interval": f"95 % percentile bootstrap over examples, {self.resamples} resamples, seed 0",
+            "settings": {
+                "mc_samples": self.mc_samples,
+                "calibrator": self.calibrator,
+                "batch_size": self.batch_size,
+                "seed": self.seed,
+                **vars(self.columns),
+            },
+            "versions": {"clue_hf": __version__, "torch": torch.__version__, "transformers": transformers.__version__},
+        }
+
+
+class _Judge:
+    """The metrics of predictions, with what validation data teaches: the calibrator and the thresholds."""
+
+    def __init__(
+        self, calibrator: str | None, validation: ClassPredictions | None, positive: int, resamples: int
+    ) -> None:
+        self.positive, self.resamples = positive, resamples
+        self.calibrator: Calibrator | None = None
+        if calibrator is not None and validation is not None:
+            self.calibrator = CALIBRATORS[calibrator].fit(validation.probabilities, validation.labels)
+        known = {} if validation is None else self._kinds(validation)
+        self.tau = {kind: best_threshold(found.uncertainty, ~found.right) for kind, found in known.items()}
+
+    def calibrated(self, predicted: ClassPredictions) -> ClassPredictions | None:
+        """The same predictions by the calibrator, if there is one."""
+        if self.calibrator is None:
+            return None
+        return ClassPredictions(self.calibrator(predicted.probabilities), predicted.labels)
+
+    def _kinds(self, predicted: ClassPredictions) -> dict[str, ClassPredictions]:
+        calibrated = self.calibrated(predicted)
+        return {"raw": predicted} | ({} if calibrated is None else {"calibrated": calibrated})
+
+    def metrics(
+        self,
+        predicted: ClassPredictions,
+        shifted: dict[tuple[str, int], ClassPredictions],
+        outside: ClassPredictions | None,
+    ) -> dict[str, Any]:
+        """All that is reported: raw and calibrated, on the data, on each corrupted copy, and against other data."""
+        inside = self._kinds(predicted)
+        found: dict[str, Any] = {"n": len(predicted.labels), "tau": self.tau, **self._measured(inside)}
+        corruptions: dict[str, dict[str, Any]] = {}
+        for (name, severity), predictions in shifted.items():
+            kinds = self._kinds(predictions)
+            measured, detected = self._measured(kinds), self._detected(inside, kinds)
+            both = {kind: {**measured[kind], **detected[kind]} for kind in kinds}
+            corruptions.setdefault(name, {})[str(severity)] = both
+        if corruptions:
+            found["corruptions"] = corruptions
+        if outside is not None:
+            found["ood"] = self._detected(inside, self._kinds(outside))
+        return found
+
+    def _measured(self, kinds: dict[str, ClassPredictions]) -> dict[str, Any]:
+        return {
+            kind: measure(predicted, self.tau.get(kind), self.positive, self.resamples)
+            for kind, predicted in kinds.items()
+        }
+
+    def _detected(self, inside: dict[str, ClassPredictions], outside: dict[str, ClassPredictions]) -> dict[str, Any]:
+        return {kind: measure_detection(inside[kind], outside[kind], self.resamples) for kind in inside}
+
+
+def batch_seed(seed: int, number: int) -> int:
+    """Seed of the masks of a batch."""
+    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])

@@ -1,0 +1,179 @@
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from class_models import digit_splits, make_bert, make_vit, text_data, train_resnet
+
+from clue_hf.cli.arguments import parse_severities
+from clue_hf.cli.main import main
+from clue_hf.evaluation.class_evaluator import ClassificationEvaluator
+from clue_hf.evaluation.class_report import ClassificationReport
+from clue_hf.evaluation.class_rows import images_of_file
+from clue_hf.models.loading import load_classifier, load_image_processor
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Models for digits, for two of them, and for texts, with the YAML files of their trainings."""
+    folder = tmp_path_factory.mktemp("classifiers")
+    train_resnet(folder / "resnet")
+    train_resnet(folder / "binary", "3,8", steps=4)
+    make_vit(folder / "vit")
+    make_bert(folder / "bert")
+    (folder / "digits.yaml").write_text(
+        "dataset_name: embedded:digits\nmodel_type: clue_resnet\nmodel_preset: resnet8\nmc_samples: 2\nalpha: 0.9\n"
+        "per_device_eval_batch_size: 64\naugment: none\n"
+    )
+    text_data().to_json(folder / "texts.jsonl")
+    (folder / "texts.yaml").write_text(
+        "train_file: texts.jsonl\ntest_file: texts.jsonl\nvalidation_file: texts.jsonl\nlabel_column: label\n"
+        "source_column: text\ntask: classification\nmax_source_length: 32\n"
+    )
+    np.savez(folder / "grey.npz", images=np.full((9, 8, 8), 100, np.uint8))
+    return folder
+
+
+@pytest.fixture
+def here(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    return folder
+
+
+DIGITS = ["evaluate", "resnet", "--config", "digits.yaml", "--resamples", "5", "--max_eval_samples", "60"]
+TEXTS = ["evaluate", "bert", "--config", "texts.yaml", "--resamples", "5"]
+
+
+@pytest.fixture(scope="module")
+def whole(folder):
+    """The report of one command that asks for everything."""
+    with contextlib.chdir(folder):
+        words = [*DIGITS, "--calibrator", "isotonic", "--corruption", "gaussian_noise,contrast", "--severity", "1,5"]
+        assert main([*words, "--ood_file", "grey.npz", "--compare", "vit", "--report_dir", "all"]) == 0
+        return folder / "all"
+
+
+def test_one_command_makes_the_whole_report(whole):
+    content, summary = json.loads((whole / "report.json").read_text()), (whole / "summary.md").read_text()
+    entry = content["metrics"]["raw"]["error"]
+    assert f"{entry['value']:.3f} [{entry['low']:.3f}, {entry['high']:.3f}]" in summary
+    for word in ("uAUC", "corr", "W1", "PRR", "ECE", "NLL", "contrast", "resnet minus vit"):
+        assert word in summary
+    assert content["description"]["settings"]["mc_samples"] == 2
+    assert content["description"]["data"] == "embedded:digits (test)"
+    assert content["metrics"]["ood"]["raw"]["ood_auroc"]["n"] == 60 + 9
+    for name in ("predictions.jsonl", "summary.md", "report.html", "calibrator.json", "reliability.png",
+                 "severity.svg", "wrongly_sure.png", "comparison.json", "compared_with/report.json"):  # fmt: skip
+        assert (whole / name).stat().st_size > 0
+
+
+def directly(**settings):
+    """The evaluator on the rows that the command takes."""
+    model, processor = load_classifier("resnet"), load_image_processor("resnet")
+    return ClassificationEvaluator(model, processor, 2, resamples=5, **settings)
+
+
+def test_the_command_and_the_evaluator_agree(here, whole):
+    splits = {name: split.select(range(60)) for name, split in digit_splits().items()}
+    report = directly(calibrator="isotonic", batch_size=64).evaluate(
+        splits["test"], splits["validation"], ["gaussian_noise", "contrast"], [1, 5], images_of_file("grey.npz")
+    )
+    assert json.loads((whole / "report.json").read_text())["metrics"] == json.loads(json.dumps(report.metrics))
+
+
+def test_two_classes_have_their_flip(here, capsys):
+    words = ["evaluate", "binary", "--config", "digits.yaml", "--resamples", "5", "--binary_task", "3,8"]
+    assert main([*words, "--report_dir", "flipped"]) == 0
+    printed = capsys.readouterr().out
+    assert "error after flip" in printed
+    assert "report.html" in printed
+    report = ClassificationReport.load("flipped")
+    assert report.description["positive_class"] == "3"
+    assert report.metrics["raw"]["flip_error"]["n"] == len(digit_splits("3,8")["test"])
+
+
+def test_texts_are_classified_too(here):
+    assert main([*TEXTS, "--mc_samples", "3", "--calibrator", "platt", "--report_dir", "texts"]) == 0
+    first = json.loads(Path("texts/predictions.jsonl").read_text().splitlines()[0])
+    assert first["text"] == "a good film"
+    assert first["label_name"] == "positive"
+    assert not Path("texts/wrongly_sure.png").exists()
+
+
+#: What torchrun does, but the libraries are imported once.
+TWO_PROCESSES = """
+import os, sys
+from clue_hf.cli.main import main
+import clue_hf.cli.evaluate_classes, clue_hf.evaluation.class_plots
+os.environ.update(WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv[1])
+child = os.fork()
+os.environ.update(RANK=str(int(child == 0)), LOCAL_RANK=str(int(child == 0)))
+code = main(sys.argv[2:])
+if child == 0:
+    os._exit(code)
+sys.exit(code or os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+@pytest.mark.distributed
+def test_two_processes_report_the_same(here):
+    words = [*DIGITS, "--per_device_eval_batch_size", "16", "--report_dir", "two"]
+    subprocess.run([sys.executable, "-c", TWO_PROCESSES, str(free_port()), *words], check=True, timeout=300)
+    two = ClassificationReport.load("two")
+    splits = {name: split.select(range(60)) for name, split in digit_splits().items()}
+    one = directly(batch_size=16).evaluate(splits["test"], splits["validation"])
+    assert two.raw.probabilities == pytest.approx(one.raw.probabilities, abs=2e-6)
+    assert two.raw.labels.tolist() == one.raw.labels.tolist()
+    for name, entry in one.metrics["raw"].items():
+        assert two.metrics["raw"][name]["value"] == pytest.approx(entry["value"], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([*DIGITS, "--calibrator", "magic"], "`calibrator` must be one of isotonic"),
+        ([*DIGITS, "--corruption", "gausian_noise"], "`corruption` must be among gaussian_noise"),
+        ([*DIGITS, "--severity", "0-3"], "`severity` goes from 1 to 5"),
+        ([*DIGITS, "--severity", "high"], "`severity` must be like"),
+        ([*DIGITS, "--split", "nowhere"], "'nowhere' is not in the data"),
+        ([*DIGITS, "--calibrator", "beta", "--split", "validation"], "choose another --split"),
+        ([*DIGITS, "--ood_split", "shifted", "--ood_file", "grey.npz"], "not both"),
+        ([*DIGITS, "--ood_file", "nothing.npz"], "does not exist"),
+        ([*DIGITS, "--binary_task", "3,8"], "needs a classifier of two classes"),
+        ([*DIGITS, "--binary_task", "3,cat"], "must name one or two classes"),
+        ([*DIGITS, "--compare", "bert"], "bert is no classifier of images"),
+        ([*DIGITS, "--scorers", "msp"], "--scorers is for language models"),
+        ([*DIGITS, "--mc_samples", "-1"], "must not be negative"),
+        ([*DIGITS, "--per_device_eval_batch_size", "0"], "at least 1"),
+        (["evaluate", "vit", *DIGITS[2:], "--mc_samples", "2"], "no dropout"),
+        ([*TEXTS, "--corruption", "fog"], "--corruption is for images"),
+        ([*TEXTS, "--binary_task", "positive"], "--binary_task is for images"),
+    ],
+)
+def test_mistakes_are_explained(here, words, message, capsys):
+    assert main([*words, "--report_dir", "wrong"]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_options_of_classifiers_are_refused_by_language_models(here, capsys):
+    model = Path(__file__).parents[1] / "fixtures/lm_polygraph/model"
+    assert main(["evaluate", str(model), "--dataset_name", "embedded:phrases", "--calibrator", "beta"]) == 2
+    assert "--calibrator is for classifiers" in capsys.readouterr().err
+
+
+def test_severities_are_numbers_ranges_or_lists():
+    assert parse_severities("3") == [3]
+    assert parse_severities("2-4") == [2, 3, 4]
+    assert parse_severities("5,1, 1-2") == [1, 2, 5]
