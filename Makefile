@@ -34,6 +34,7 @@ bench: $(READY)  ## run the speed and memory benchmarks
 	$(BIN)/python benchmarks/loss.py
 	$(BIN)/python benchmarks/train_step.py
 	$(BIN)/python benchmarks/metrics.py
+	$(BIN)/python benchmarks/mc_dropout.py
 
 bench-peer: $(READY)  ## evaluate beside LM-Polygraph, in an environment of its own (a quarter of an hour and some gigabytes)
 	$(BIN)/python benchmarks/evaluate.py --peer_python auto --peer_folder out/lm-polygraph --examples 48 --rounds 1
