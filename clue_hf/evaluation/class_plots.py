@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 
 from .class_report import ClassificationReport
 from .class_selection import BINS, bin_counts, confidence_bins, kept_accuracy, severity_lines, wrongly_sure
-from .plots import FAINT, GREY, INK, MUTED, curve_figure, panel_grid, save_figures
+from .plots import FAINT, GREY, INK, MUTED, bars_up_and_down, curve_figure, panel_grid, save_figures
 from .selection import LIGHT, curve_limits, score_histogram
 
 
@@ -110,16 +110,7 @@ def _histograms(report: ClassificationReport) -> Figure:
     )
     for place, (kind, axes) in enumerate(panels.items()):
         histogram = score_histogram(kinds[kind].uncertainty, kinds[kind].right)
-        for part, direction, color in (("good", 1, LIGHT[place]), ("bad", -1, GREY)):
-            share = direction * histogram[part] / max(1, histogram[part].sum())
-            widths = np.diff(histogram["edges"])
-            axes.bar(histogram["edges"][:-1], share, widths, align="edge", color=color, edgecolor="white", lw=0.4)
-        axes.axhline(0, color=INK, lw=0.8)
-        limit = 1.08 * np.abs(axes.dataLim.intervaly).max()
-        axes.set_ylim(-limit, limit)
-        axes.yaxis.set_major_formatter(lambda value, _: f"{abs(value):.0%}")
-        axes.locator_params(nbins=4)
-        axes.grid(axis="y")
+        bars_up_and_down(axes, histogram, LIGHT[place])
     return figure
 
 

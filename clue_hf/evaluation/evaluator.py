@@ -201,6 +201,7 @@ class UncertaintyEvaluator:
             "quality": qualities[self.qualities[0]],
             "qualities": qualities,
             "scores": scores,
+            "ended": entry.output.ended,
             "tokens": self.tokenizer.convert_ids_to_tokens(entry.output.tokens),
             "token_log_probabilities": _rounded(entry.output.log_probability),
             "token_entropies": _rounded(entry.output.entropy),

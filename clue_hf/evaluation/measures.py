@@ -83,13 +83,18 @@ class Columns:
 
 
 def _outputs(examples: Sequence[Example], cpmi_tau: float | None) -> dict[str, Any]:
-    """Tokens of all outputs together: how many, their perplexity, and the share at which `cpmi` looks away."""
-    tokens, total, unsure = 0, 0.0, 0
+    """How many were cut before they ended; their tokens, the perplexity, and the share at which `cpmi` looks away."""
+    tokens, total, unsure, cut = 0, 0.0, 0, 0
     for example in examples:
+        cut += not example["ended"]
         tokens += len(example["tokens"])
         total -= sum(example["token_log_probabilities"])
         unsure += sum(entropy >= (cpmi_tau or 0) for entropy in example["token_entropies"])
-    found: dict[str, Any] = {"tokens": tokens, "exp_perplexity": math.exp(total / tokens) if tokens else None}
+    found: dict[str, Any] = {
+        "cut": cut,
+        "tokens": tokens,
+        "exp_perplexity": math.exp(total / tokens) if tokens else None,
+    }
     if cpmi_tau is not None:
         found["share_of_tokens_above_cpmi_tau"] = unsure / tokens if tokens else None
     return found
@@ -107,6 +112,7 @@ def definitions(metrics: dict[str, Any]) -> dict[str, str]:
         "uncertainty": "entropy of the next-token distribution at the reference tokens, nats",
         "alignment_error": "15 equal-mass bins of the uncertainty, sum |B|/n |mean error - mean uncertainty|",
         "token_ece": "top-1 probability against top-1 accuracy of reference tokens, 15 equal-width bins",
+        "cut": "outputs that reached the longest length without an end token",
         "exp_perplexity": "exponential of the mean negative log-probability of all output tokens",
         "share_of_tokens_above_cpmi_tau": "share of output tokens with entropy >= cpmi_tau; at 0, cpmi is perplexity",
     }

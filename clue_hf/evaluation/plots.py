@@ -176,17 +176,22 @@ def _score_histograms(report: EvaluationReport, numbers: Numbers) -> Figure:
     )
     for name, axes in panels.items():
         histogram = score_histogram(numbers.uncertainty[name], good)
-        for part, direction, color in (("good", 1, _line(report, name)["color"]), ("bad", -1, GREY)):
-            share = direction * histogram[part] / max(1, histogram[part].sum())
-            widths = np.diff(histogram["edges"])
-            axes.bar(histogram["edges"][:-1], share, widths, align="edge", color=color, edgecolor="white", lw=0.4)
-        axes.axhline(0, color=INK, lw=0.8)
-        limit = 1.08 * np.abs(axes.dataLim.intervaly).max()
-        axes.set_ylim(-limit, limit)
-        axes.yaxis.set_major_formatter(lambda value, _: f"{abs(value):.0%}")
-        axes.locator_params(nbins=4)
-        axes.grid(axis="y")
+        bars_up_and_down(axes, histogram, _line(report, name)["color"])
     return figure
+
+
+def bars_up_and_down(axes: Any, histogram: dict[str, np.ndarray], color: str) -> None:
+    """Shares of the good in colour above the line, of the bad in grey below it (see `score_histogram`)."""
+    for part, direction, shade in (("good", 1, color), ("bad", -1, GREY)):
+        share = direction * histogram[part] / max(1, histogram[part].sum())
+        widths = np.diff(histogram["edges"])
+        axes.bar(histogram["edges"][:-1], share, widths, align="edge", color=shade, edgecolor="white", lw=0.4)
+    axes.axhline(0, color=INK, lw=0.8)
+    limit = 1.08 * np.abs(axes.dataLim.intervaly).max()
+    axes.set_ylim(-limit, limit)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{abs(value):.0%}")
+    axes.locator_params(nbins=4)
+    axes.grid(axis="y")
 
 
 def _reliability(report: EvaluationReport, numbers: Numbers) -> Figure:

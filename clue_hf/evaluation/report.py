@@ -105,6 +105,12 @@ class EvaluationReport:
 
     def _remarks(self) -> list[str]:
         remarks = []
+        cut = self.metrics["outputs"]["cut"]
+        if cut:
+            limit = self.description["generation"]["max_new_tokens"]
+            remarks.append(
+                f"{cut:,} outputs were cut at {limit} tokens before they ended, which lowers their quality."
+            )
         if self.description.get("compat"):
             remarks.append(
                 f"Scores as {self.description['compat']} computes them (compat mode), which differ from ours."

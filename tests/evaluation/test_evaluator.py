@@ -94,6 +94,15 @@ def test_several_qualities_and_what_is_said_about_the_outputs(parts):
     assert report.metrics["outputs"]["share_of_tokens_above_cpmi_tau"] == np.mean(entropies >= 3.599)
 
 
+def test_outputs_that_were_cut_are_counted(parts):
+    whole, short = (evaluate(parts, ROWS[:12], scorers=["msp"], max_new_tokens=limit) for limit in (48, 6))
+    assert whole.metrics["outputs"]["cut"] == 0
+    assert "were cut" not in whole.summary()
+    expected = sum(len(example["tokens"]) > 6 for example in whole.examples)
+    assert short.metrics["outputs"]["cut"] == sum(not example["ended"] for example in short.examples) == expected > 0
+    assert f"{expected} outputs were cut at 6 tokens" in short.summary()
+
+
 def test_rank_correlation_with_the_true_entropy(parts):
     rows = phrase_rows("test", 60, seed=2)
     report = UncertaintyEvaluator(*parts, scorers=["mc_sequence_entropy"], max_new_tokens=32, resamples=0).evaluate(

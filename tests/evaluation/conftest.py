@@ -1,0 +1,47 @@
+"""A real browser that opens pages and notices what goes wrong in them."""
+
+import shutil
+
+import pytest
+
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium on this machine")
+    with playwright.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def browse(browser):
+    """Opens a page; in the end nothing may have gone wrong, and nothing but itself and `allowed` may be asked for."""
+    contexts, troubles = [], []
+
+    def open_page(path, width=1280, height=900, allowed=(), **settings):
+        size = {"width": width, "height": height}
+        context = browser.new_context(viewport=size, reduced_motion="reduce", **settings)
+        contexts.append(context)
+
+        def check(request):
+            if request.url != path.as_uri() and not request.url.startswith(tuple(allowed)):
+                troubles.append(request.url)
+
+        page = context.new_page()
+        page.on("console", lambda message: troubles.append(message.text))
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("dialog", lambda dialog: troubles.append(dialog.message))
+        page.on("request", check)
+        page.goto(path.as_uri())
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert troubles == []
