@@ -1,7 +1,8 @@
-"""K stochastic passes in a training step: the shared part once and the stochastic tail K times, against plain passes.
+"""K stochastic passes: the shared part once and the stochastic tail K times, against plain passes.
 
-A ResNet-18 for images of CIFAR's size, batch 64, float32; forward and backward of the CLUE loss on the mean
-distribution over the passes.
+Vision: a ResNet-18 for images of CIFAR's size, batch 64, float32; forward and backward of the CLUE loss on the mean
+distribution over the passes. Tabular: the residual network for tables at its default size, 20 passes; a training step
+(forward and backward of the CLUE loss on mean and variance over the passes) and inference.
 """
 
 from __future__ import annotations
@@ -11,20 +12,25 @@ import math
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
 
 import torch
 from measure import interleaved, ratio, write_table
 
 from clue_hf.functional import clue_loss, error_and_entropy
-from clue_hf.models.mc_dropout import mc_logits
+from clue_hf.models.mc_dropout import active_dropout, mc_logits
+from clue_hf.models.tabular import CLUETabularResNetConfig, CLUETabularResNetForRegression
 from clue_hf.models.vision import CLUEResNetConfig, CLUEResNetForImageClassification
 
 
 BATCH, SIZE, CLASSES, ALPHA, DROPOUT = 64, 32, 10, 0.9, 0.3
 PLACES = {"classifier": "before the classifier", "last_stage": "from the last stage on", "all": "in all blocks"}
+TABLE_COLUMNS, TABLE_PASSES, TABLE_REPEATS = 90, 20, 5
 Row = tuple[str, int, str]
+Rows = list[tuple[Row, Row | None, float | None]]
 # dropout from, passes, one after the other or together; what it is compared with; what the ratio may be at most
-ROWS: list[tuple[Row, Row | None, float | None]] = [
+VISION_ROWS: Rows = [
     (("classifier", 1, "together"), None, None),
     (("classifier", 5, "together"), ("classifier", 1, "together"), 1.10),
     (("classifier", 20, "together"), ("classifier", 1, "together"), 1.25),
@@ -32,6 +38,16 @@ ROWS: list[tuple[Row, Row | None, float | None]] = [
     (("last_stage", 5, "together"), ("last_stage", 5, "one by one"), 0.50),
     (("all", 5, "one by one"), None, None),
     (("all", 5, "together"), ("all", 5, "one by one"), 1.05),
+]
+# what is done, rows of the batch, and the same as above
+TABULAR_ROWS: Rows = [
+    row
+    for what in ("training step", "inference")
+    for batch in (64, 256)
+    for row in (
+        ((what, batch, "one by one"), None, None),
+        ((what, batch, "together"), (what, batch, "one by one"), 0.50),
+    )
 ]
 
 
@@ -41,7 +57,14 @@ def mc_clue_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return clue_loss(*error_and_entropy(log_mean, labels), ALPHA).mean()
 
 
-def make_step(dropout_from: str, passes: int, how: str) -> Callable[[], object]:
+def all_passes(model: torch.nn.Module, inputs: dict[str, torch.Tensor], passes: int, how: str) -> torch.Tensor:
+    """The logits of all passes, together or one by one."""
+    if how == "together":
+        return mc_logits(model, inputs, passes)
+    return torch.stack([model(**inputs).logits for _ in range(passes)])
+
+
+def make_vision_step(dropout_from: str, passes: int, how: str) -> Callable[[], object]:
     """One forward and backward in training mode."""
     torch.manual_seed(0)
     config = CLUEResNetConfig.preset("resnet18", num_labels=CLASSES, dropout=DROPOUT, dropout_from=dropout_from)
@@ -50,13 +73,33 @@ def make_step(dropout_from: str, passes: int, how: str) -> Callable[[], object]:
 
     def step() -> None:
         model.zero_grad()
-        if how == "together":
-            logits = mc_logits(model, inputs, passes)
-        else:
-            logits = torch.stack([model(**inputs).logits for _ in range(passes)])
-        mc_clue_loss(logits, labels).backward()
+        mc_clue_loss(all_passes(model, inputs, passes, how), labels).backward()
 
     return step
+
+
+def make_tabular_step(what: str, batch: int, how: str) -> Callable[[], object]:
+    """Some forwards and backwards in training mode, or some predictions with dropout active."""
+    torch.manual_seed(0)
+    config = CLUETabularResNetConfig(num_numeric=TABLE_COLUMNS, dropout=DROPOUT)
+    model = CLUETabularResNetForRegression(config)
+    inputs, labels = {"numeric": torch.randn(batch, TABLE_COLUMNS)}, torch.randn(batch)
+    trains = what == "training step"
+    model.train(trains)
+
+    def step() -> None:
+        model.zero_grad()
+        with nullcontext() if trains else active_dropout(model), torch.set_grad_enabled(trains):
+            outputs = all_passes(model, inputs, TABLE_PASSES, how).squeeze(-1)
+            mean, variance = outputs.mean(0), outputs.var(0, correction=1)
+            if trains:
+                clue_loss((labels - mean) ** 2, variance, ALPHA).mean().backward()
+
+    def steps() -> None:
+        for _ in range(TABLE_REPEATS):
+            step()
+
+    return steps
 
 
 def with_cpu_time(step: Callable[[], object], found: list[float]) -> Callable[[], object]:
@@ -70,39 +113,95 @@ def with_cpu_time(step: Callable[[], object], found: list[float]) -> Callable[[]
     return run
 
 
+def vision_cells(row: Row, seconds: float) -> list[str]:
+    dropout_from, passes, how = row
+    return [PLACES[dropout_from], str(passes), how if passes > 1 else "-", f"{seconds:.2f} s"]
+
+
+def tabular_cells(row: Row, seconds: float) -> list[str]:
+    what, batch, how = row
+    return [what, str(batch), how, f"{1000 * seconds / TABLE_REPEATS:.0f} ms"]
+
+
 def table_row(
-    row: Row, baseline: Row | None, bar: float | None, clocks: tuple[dict[str, list[float]], dict[str, list[float]]]
+    benchmark: Benchmark,
+    row: Row,
+    baseline: Row | None,
+    bar: float | None,
+    clocks: tuple[dict[str, list[float]], dict[str, list[float]]],
 ) -> list[str]:
     """The time of one kind of step, and what it is compared with."""
-    dropout_from, passes, how = row
-    median = f"{statistics.median(clocks[0][str(row)]):.2f} s"
-    cells = [PLACES[dropout_from], str(passes), how if passes > 1 else "-", median]
+    cells = benchmark.cells(row, statistics.median(clocks[0][str(row)]))
     if baseline is None:
         return [*cells, "1.00x", "1.00x", "-", "-"]
     ratios = [f"{ratio(seconds, str(row), str(baseline)):.2f}x" for seconds in clocks]
-    against = "1 pass" if baseline[1] == 1 else f"{baseline[1]} passes, {baseline[2]}"
+    passes = benchmark.passes or baseline[1]
+    against = "1 pass" if passes == 1 else f"{passes} passes, {baseline[2]}"
     return [*cells, *ratios, against, f"{bar:.2f}x"]
+
+
+@dataclass
+class Benchmark:
+    """What differs between the networks: the kinds of steps, how they are made, and their table."""
+
+    rows: Rows
+    passes: int | None  # where they are the same in all rows
+    make_step: Callable[[str, int, str], Callable[[], object]]
+    cells: Callable[[Row, float], list[str]]
+    name: str
+    title: str
+    header: list[str]
+    notes: str
+
+
+BENCHMARKS = {
+    "vision": Benchmark(
+        VISION_ROWS,
+        None,
+        make_vision_step,
+        vision_cells,
+        "mc_dropout",
+        "A training step with K stochastic passes",
+        ["dropout", "K", "passes"],
+        f"ResNet-18, images of {SIZE} x {SIZE}, batch {BATCH}, float32, forward and backward of the CLUE "
+        f"loss on the mean distribution over the passes, no optimizer. {{medians}} Together: all before the first "
+        f"dropout runs once, the rest on K x {BATCH} rows; one by one: K plain passes, one backward.",
+    ),
+    "tabular": Benchmark(
+        TABULAR_ROWS,
+        TABLE_PASSES,
+        make_tabular_step,
+        tabular_cells,
+        "mc_dropout_tabular",
+        f"{TABLE_PASSES} stochastic passes of the residual network for tables",
+        ["what", "batch", "passes"],
+        f"With `--task tabular`: {TABLE_COLUMNS} numeric columns, 4 blocks of width 128 (256 inside) with dropout "
+        f"{DROPOUT}, float32. Training step: forward and backward of the CLUE loss on mean and variance over the "
+        "passes, no optimizer; inference: mean and variance with dropout active and BatchNorm in evaluation. "
+        f"{{medians}} Together: all before the first dropout runs once, the rest on {TABLE_PASSES} x batch rows; one "
+        f"by one: {TABLE_PASSES} plain passes, one backward.",
+    ),
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--task", choices=["vision"], default="vision", help="which network")
+    parser.add_argument("--task", choices=list(BENCHMARKS), default="vision", help="which network")
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds, after one that does not count")
     arguments = parser.parse_args()
-    cpu: dict[str, list[float]] = {str(row): [] for row, _, _ in ROWS}
-    steps = {str(row): with_cpu_time(make_step(*row), cpu[str(row)]) for row, _, _ in ROWS}
+    benchmark = BENCHMARKS[arguments.task]
+    cpu: dict[str, list[float]] = {str(row): [] for row, _, _ in benchmark.rows}
+    steps = {str(row): with_cpu_time(benchmark.make_step(*row), cpu[str(row)]) for row, _, _ in benchmark.rows}
     seconds = interleaved(steps, arguments.rounds, warmup=1)
     cpu = {name: found[1:] for name, found in cpu.items()}
-    rows = [table_row(row, baseline, bar, (seconds, cpu)) for row, baseline, bar in ROWS]
+    rows = [table_row(benchmark, row, baseline, bar, (seconds, cpu)) for row, baseline, bar in benchmark.rows]
+    medians = f"Medians of {arguments.rounds} interleaved rounds (ratio: median of the per-round ratios)."
     write_table(
-        "mc_dropout",
-        "A training step with K stochastic passes",
-        ["dropout", "K", "passes", "time", "ratio", "ratio of processor time", "against", "at most"],
+        benchmark.name,
+        benchmark.title,
+        [*benchmark.header, "time", "ratio", "ratio of processor time", "against", "at most"],
         rows,
-        f"ResNet-18, images of {SIZE} x {SIZE}, batch {BATCH}, float32, forward and backward of the CLUE "
-        f"loss on the mean distribution over the passes, no optimizer. Medians of {arguments.rounds} interleaved "
-        "rounds (ratio: median of the per-round ratios). Together: all before the first dropout runs once, the rest "
-        f"on K x {BATCH} rows; one by one: K plain passes, one backward.",
+        benchmark.notes.format(medians=medians),
     )
 
 

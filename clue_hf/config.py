@@ -11,7 +11,7 @@ from .functional import check_choice, check_fraction
 from .objectives import OBJECTIVES
 
 
-TASKS = ("auto", "seq2seq", "causal", "classification")
+TASKS = ("auto", "seq2seq", "causal", "classification", "regression")
 
 
 @dataclass
@@ -23,7 +23,7 @@ class CLUEConfig(Seq2SeqTrainingArguments):
 
     Args:
         task (`str`, *optional*, defaults to `"auto"`):
-            `"seq2seq"`, `"causal"` or `"classification"`; `"auto"` asks the model.
+            `"seq2seq"`, `"causal"`, `"classification"` or `"regression"`; `"auto"` asks the model.
         objective (`str`, *optional*, defaults to `"clue"`):
             What to train with: a name in [`~clue_hf.objectives.OBJECTIVES`].
         alpha (`float`, *optional*, defaults to 0.9):
@@ -39,14 +39,19 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         alpha_warmup_steps (`int`, *optional*, defaults to 0):
             Let alpha fall linearly from 1 to its value over so many steps (after the plain ones).
         pe_weight (`float`, *optional*, defaults to 1.0):
-            Weight of the entropy in the objective `ce_pe`.
+            Weight of the entropy in the objectives `ce_pe` and `mse_pe`.
         focal_gamma (`float`, *optional*, defaults to 2.0):
             Exponent of the objective `focal`.
         cals_margin (`float`, *optional*, defaults to 10.0):
             How far a logit may lie below the largest, in the objective `cals`.
         mc_samples (`int`, *optional*):
-            Classification: error and uncertainty are those of the mean of so many passes with dropout, in training and
-            in evaluation; 0 is one plain pass. By default 5, or 0 for a model without dropout.
+            Classification and regression: error and uncertainty are those of the mean of so many passes with dropout,
+            in training and in evaluation; 0 is one plain pass. By default 5 for classes and 20 for numbers, or 0 for a
+            model without dropout.
+        train_mc_samples (`int`, *optional*):
+            Another number of passes in training: 1 is how models with dropout are usually trained.
+        min_variance (`float`, *optional*, defaults to 1e-6):
+            Regression: the least variance, in units of the standardised target.
         fused_head (`str`, *optional*, defaults to `"auto"`):
             Compute loss and gradients of the output layer without holding the logits: `"auto"` when the model allows,
             `"on"` or an error, `"off"`.
@@ -78,7 +83,9 @@ class CLUEConfig(Seq2SeqTrainingArguments):
             Processes that tokenise the data.
     """
 
-    task: str = field(default="auto", metadata={"help": "seq2seq, causal or classification; auto asks the model."})
+    task: str = field(
+        default="auto", metadata={"help": "seq2seq, causal, classification or regression; auto asks the model."}
+    )
     objective: str = field(
         default="clue", metadata={"help": f"What to train with: {', '.join(OBJECTIVES)}, or a registered one."}
     )
@@ -100,14 +107,21 @@ class CLUEConfig(Seq2SeqTrainingArguments):
     alpha_warmup_steps: int = field(
         default=0, metadata={"help": "CLUE: steps over which alpha falls from 1 to its value, after the plain ones."}
     )
-    pe_weight: float = field(default=1.0, metadata={"help": "ce_pe: weight of the entropy."})
+    pe_weight: float = field(default=1.0, metadata={"help": "ce_pe, mse_pe: weight of the entropy."})
     focal_gamma: float = field(default=2.0, metadata={"help": "focal: the exponent gamma."})
     cals_margin: float = field(default=10.0, metadata={"help": "cals: how far a logit may lie below the largest."})
     mc_samples: int | None = field(
         default=None,
         metadata={
-            "help": "Classification: passes with dropout, whose mean counts (default: 5 where there is dropout)."
+            "help": "Passes with dropout, whose mean counts (default: 5 for classes, 20 for numbers, where there is "
+            "dropout)."
         },
+    )
+    train_mc_samples: int | None = field(
+        default=None, metadata={"help": "Another number of passes in training (default: mc_samples)."}
+    )
+    min_variance: float = field(
+        default=1e-6, metadata={"help": "Regression: the least variance, in units of the standardised target."}
     )
     fused_head: str = field(
         default="auto",
@@ -167,10 +181,12 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         for name in ("max_source_length", "max_target_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, but is {getattr(self, name)!r}.")
-        if self.mc_samples is not None and self.mc_samples < 0:
-            raise ValueError(f"`mc_samples` must not be negative, but is {self.mc_samples!r}.")
-        if not self.cals_margin > 0:
-            raise ValueError(f"`cals_margin` must be above 0, but is {self.cals_margin!r}.")
+        for name in ("mc_samples", "train_mc_samples"):
+            if (getattr(self, name) or 0) < 0:
+                raise ValueError(f"`{name}` must not be negative, but is {getattr(self, name)!r}.")
+        for name in ("cals_margin", "min_variance"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"`{name}` must be above 0, but is {getattr(self, name)!r}.")
         if self.plain_steps and self.plain_epochs:
             raise ValueError("Set `plain_steps` or `plain_epochs`, not both.")
         if self.objective == "label_smoothing" and self.label_smoothing_factor == 0:

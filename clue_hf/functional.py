@@ -8,6 +8,7 @@ predicted distribution, both in nats: a calibrated model has `E[error | uncertai
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -74,6 +75,16 @@ def error_and_entropy(
     floored = log_probability.clamp(min=torch.finfo(log_probability.dtype).min)
     entropy = -(floored.exp() * floored).sum(-1)
     return error.where(kept, 0.0), entropy.where(kept, 0.0)
+
+
+def gaussian_entropy(variance: torch.Tensor) -> torch.Tensor:
+    """Entropy of a Gaussian in nats: `0.5 ln(2 pi e variance)`."""
+    return 0.5 * (variance.log() + math.log(2 * math.pi * math.e))
+
+
+def gaussian_nll_loss(error: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
+    """Negative log-likelihood under a Gaussian, constant included; the error is the squared distance to its mean."""
+    return 0.5 * (variance.log() + math.log(2 * math.pi) + error / variance)
 
 
 def sequence_means(values: torch.Tensor, sequence: torch.Tensor, num_sequences: int) -> torch.Tensor:

@@ -9,6 +9,7 @@ from ..data.corruptions import CORRUPTIONS, SEVERITIES
 from ..metrics.quality import QUALITIES
 from ..objectives import OBJECTIVES
 from ..posthoc import CALIBRATORS
+from ..posthoc.error_predictor import ERROR_PREDICTORS
 from ..scorers import SCORERS
 
 
@@ -17,6 +18,10 @@ DATA_ALTERNATIVES = (
     {"dataset_name", "dataset_config", "dataset_revision"},
     {"train_file", "validation_file", "test_file", "split_column"},
 )
+
+
+#: Of classifiers, and of models that predict numbers.
+EVERY_CALIBRATOR = (*CALIBRATORS, "quantile")
 
 
 @dataclass
@@ -44,6 +49,24 @@ class RunArguments:
     accelerate_config: str | None = field(
         default=None, metadata={"help": "accelerate config file for them: configs/accelerate/*.yaml."}
     )
+    calibrator: str | None = field(
+        default=None,
+        metadata={
+            "help": "Classes and numbers: fit on the validation data after training, and save with the model: "
+            f"{', '.join(EVERY_CALIBRATOR)}."
+        },
+    )
+    ensemble: int = field(
+        default=1,
+        metadata={"help": "Classes and numbers: train so many models, with the seeds seed, seed + 1 ..., as one."},
+    )
+    error_predictor: str | None = field(
+        default=None,
+        metadata={
+            "help": "Classes and numbers: deup trains a second model to predict the errors of the first, on the "
+            "validation data."
+        },
+    )
 
     def __post_init__(self) -> None:
         if self.quality not in (*QUALITIES, "none"):
@@ -53,8 +76,12 @@ class RunArguments:
             raise ValueError("`eval_uncertainty` needs a `quality` to judge the outputs by.")
         if self.baseline is not None and self.baseline not in OBJECTIVES:
             raise ValueError(f"`baseline` must be one of {', '.join(OBJECTIVES)}, not {self.baseline!r}.")
-        if self.num_processes < 1:
-            raise ValueError(f"`num_processes` must be at least 1, but is {self.num_processes}.")
+        for name in ("num_processes", "ensemble"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 1, but is {getattr(self, name)}.")
+        for name, known in (("calibrator", EVERY_CALIBRATOR), ("error_predictor", ERROR_PREDICTORS)):
+            if getattr(self, name) is not None and getattr(self, name) not in known:
+                raise ValueError(f"`{name}` must be one of {', '.join(known)}, not {getattr(self, name)!r}.")
 
 
 @dataclass

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
+from datasets import Dataset
 
 from ..config import CLUEConfig
 from ..data.columns import find_text_columns, has_images
+from ..data.corruptions import corrupt
 from ..data.image_dataset import ImageDataset, class_names, image_dataset, label_numbers
 from ..data.images import make_transform
 from ..errors import UserError
 from ..evaluation.classes import class_log_probabilities
-from ..metrics import CLASSIFICATION_DEFINITIONS, classification_report, measured_classification
+from ..metrics import (
+    CLASSIFICATION_DEFINITIONS,
+    best_threshold,
+    measured_classification,
+    measured_ood,
+    normalized_entropy,
+)
 from ..metrics.resampled_rejection import Measured
-from ..models.arguments import VISION, make_classifier
+from ..models.arguments import VISION, make_classifier, make_regressor
 from ..models.loading import load_image_processor, load_tokenizer
-from ..tables import markdown_table
+from ..posthoc import CALIBRATORS, ErrorNormalizer, ensemble_probabilities
 from ..trainer import CLUETrainer
-from .arguments import RunArguments
-from .training import Experiment
+from .predicting import VALIDATION, Outcome, PredictingExperiment
 
 
 #: Columns of the table: heading, metric, digits.
@@ -30,11 +39,29 @@ COLUMNS = (
 )  # fmt: skip
 
 
-class ClassificationExperiment(Experiment):
-    """Classifiers: error, calibration, and how well the uncertainty tells right from wrong."""
+FLIP_COLUMNS = {
+    "flip_error": "error with flip", "flip_f1": "F1", "flip_precision": "precision", "flip_tpr": "TPR",
+    "flip_tnr": "TNR",
+}  # fmt: skip
+OOD_COLUMNS = {"ood_auroc": "OOD AUROC", "ood_aupr": "OOD AUPR", "ood_fpr95": "OOD FPR95"}
+
+
+def corrupted_name(split: str, corruption: str, severity: int) -> str:
+    return f"{split}-{corruption}-{severity}"
+
+
+class ClassificationExperiment(PredictingExperiment):
+    """
+    Classifiers: error, calibration, and how well the uncertainty tells right from wrong. An outcome holds
+    `log_probabilities`, `labels`, and the `uncertainty` of methods that have their own.
+    """
 
     definitions: ClassVar = CLASSIFICATION_DEFINITIONS
-    headings: ClassVar = {name: heading for heading, name, _ in COLUMNS}
+    plain_objective = "ce"
+    calibrators: ClassVar = tuple(CALIBRATORS)
+    columns: ClassVar = COLUMNS
+    corruptions: Sequence[str] = ()
+    severities: Sequence[int] = ()
     reading = (
         "error: share of wrong answers; ECE and alignment error are 0 for a perfectly calibrated model;\n"
         "uA, uAUC, corr, W1: how well the uncertainty tells wrong from right answers, higher is better."
@@ -52,16 +79,7 @@ class ClassificationExperiment(Experiment):
             self._prepare_texts()
 
     def _check_settings(self, binary_task: str | None) -> None:
-        """Settings that have no meaning here are refused, not ignored."""
-        for_texts = {
-            "predict_with_generate": self.config.predict_with_generate,
-            "eval_uncertainty": self.arguments.eval_uncertainty,
-            "quality": self.arguments.quality not in (RunArguments.quality, "none"),
-            "use_peft": self.lora.use_peft,
-        }
-        for name, is_set in for_texts.items():
-            if is_set:
-                raise UserError(f"{name} is for models that write texts, and this is a classifier: leave it out.")
+        self.check_settings()
         if binary_task and not self.images:
             raise UserError("binary_task is for images: select the rows of two classes in the file instead.")
         if self.model.model_type and not (self.images and self.model.model_type == VISION):
@@ -100,34 +118,101 @@ class ClassificationExperiment(Experiment):
     def make_model(self, config: CLUEConfig) -> Any:
         return make_classifier(self.model, self.names, self.num_channels if self.images else None)
 
-    def report(self, trainer: CLUETrainer, split: str) -> dict[str, Any]:
-        data = trainer.task.prepare(self.splits[split], trainer.args, split)
-        found = class_log_probabilities(trainer, data, f"Predicting {split}")
-        metrics = classification_report(found.probabilities, found.labels, resamples=0)
-        return {name: entry["value"] for name, entry in metrics.items()}
+    def datasets(self) -> Iterator[tuple[str, Any]]:
+        for split in dict.fromkeys((VALIDATION, *self.report_splits)):
+            if split in self.splits:
+                yield split, self.splits[split]
+        for split in self.report_splits:
+            for name, severity in product(self.corruptions, self.severities):
+                data = self.splits[split]
+                pixels = corrupt(data.pixels(), name, severity, self.config.seed)
+                yield corrupted_name(split, name, severity), ImageDataset(pixels, data.labels, data.names)
 
-    def outcome(self, trainer: CLUETrainer, split: str) -> dict[str, np.ndarray]:
-        """What a trained model predicts for a split."""
-        data = trainer.task.prepare(self.splits[split], trainer.args, split)
-        found = class_log_probabilities(trainer, data, f"Predicting {split}")
+    def predict(self, trainer: CLUETrainer, data: Any, name: str) -> Outcome:
+        found = class_log_probabilities(trainer, data, f"Predicting {name}")
         return {"log_probabilities": found.log_probabilities, "labels": found.labels}
 
-    @staticmethod
-    def measure(outcome: dict[str, np.ndarray], resamples: int) -> dict[str, Measured]:
-        """Every metric of such an outcome, on all examples and on each resample."""
-        return measured_classification(np.exp(outcome["log_probabilities"]), outcome["labels"], resamples=resamples)
+    def fit(self, calibrator: str, validation: Outcome) -> Any:
+        return CALIBRATORS[calibrator].fit(np.exp(validation["log_probabilities"]), validation["labels"])
 
-    def table(self, rows: list[dict[str, Any]]) -> str:
-        lines = [["objective", "split", *(heading for heading, _, _ in COLUMNS), "time/step"]]
-        for row in rows:
-            alpha = f" (alpha {row['alpha']:g})" if row["objective"] == "clue" else ""
-            cells = ["-" if row[name] is None else f"{row[name]:.{digits}f}" for _, name, digits in COLUMNS]
-            time = f"{1000 * row['seconds_per_step']:.0f} ms"
-            lines.append([f"{row['objective']}{alpha}", row["split"], *cells, time])
-        return markdown_table(lines)
+    def calibrated(self, calibrator: Any, outcome: Outcome) -> Outcome:
+        with np.errstate(divide="ignore"):
+            return {**outcome, "log_probabilities": np.log(calibrator(np.exp(outcome["log_probabilities"])))}
+
+    def ensembled(self, members: list[Outcome]) -> Outcome:
+        mean = ensemble_probabilities([np.exp(member["log_probabilities"]) for member in members])
+        return {"log_probabilities": np.log(mean), "labels": members[0]["labels"]}
+
+    # ---- a second model that predicts the errors of the first ----
+
+    def make_error_predictor(self) -> Any:
+        return make_regressor(self.model, self.num_channels if self.images else None)
+
+    def with_errors(self, errors: np.ndarray) -> Any:
+        return self._with_labels(self.splits[VALIDATION], errors)
+
+    def errors(self, outcome: Outcome) -> np.ndarray:
+        return -outcome["log_probabilities"][np.arange(len(outcome["labels"])), outcome["labels"]]
+
+    def with_predicted_errors(
+        self, outcome: Outcome, errors: np.ndarray, validation: np.ndarray
+    ) -> tuple[Outcome, Any]:
+        normalizer = ErrorNormalizer.fit(validation)
+        return {**outcome, "uncertainty": normalizer(errors)}, {"normalizer": normalizer.to_dict()}
+
+    def _unlabelled(self, trainer: CLUETrainer, data: Any, name: str) -> Any:
+        return trainer.task.prepare(self._with_labels(data, np.zeros(len(data), np.float32)), trainer.args, name)
+
+    def _with_labels(self, data: Any, labels: np.ndarray) -> Any:
+        """Images or texts with numbers to predict instead of classes."""
+        if isinstance(data, ImageDataset):
+            return data.with_labels(labels)
+        text, _ = find_text_columns(data.column_names, self.config.source_column, self.config.label_column)
+        encoded = self.processing_class(
+            [self.config.source_prefix + value for value in data[text][:]],
+            truncation=True,
+            max_length=self.config.max_source_length,
+        )
+        return Dataset.from_dict({**encoded, "labels": labels.tolist()})
+
+    # ---- comparisons ----
+
+    def check_comparison(self, arguments: Any) -> None:
+        super().check_comparison(arguments)
+        self.corruptions, self.severities = arguments.corruptions, arguments.severities
+
+    def compared_views(self) -> list[str]:
+        every = list(product(self.corruptions, self.severities))
+        return [view for split in self.report_splits for view in (split, *(corrupted_name(split, *c) for c in every))]
+
+    def compared_columns(self, view: str) -> dict[str, str]:
+        columns = super().compared_columns(view)
+        if len(self.names) == 2:
+            columns = {"error": "error", **FLIP_COLUMNS, **columns}
+        return columns if view in self.report_splits else {**columns, **OOD_COLUMNS}
+
+    def measure(self, view: str, outcomes: Callable[[str], Outcome], resamples: int) -> dict[str, Measured]:
+        found, tau = outcomes(view), None
+        if VALIDATION in self.splits:
+            tau = best_threshold(_uncertainty(outcomes(VALIDATION)), _wrong(outcomes(VALIDATION)))
+        measured = measured_classification(
+            np.exp(found["log_probabilities"]), found["labels"], _uncertainty(found), tau, 1, resamples=resamples
+        )
+        if view in self.report_splits:
+            return measured
+        inside = outcomes(next(split for split in self.report_splits if view.startswith(f"{split}-")))
+        return {**measured, **measured_ood(_uncertainty(inside), _uncertainty(found), resamples)}
 
 
 def _check_number_of_classes(labels: np.ndarray, names: list[str]) -> None:
     found = np.unique(labels)
     if len(found) < 2:
         raise UserError(f"All training rows are of the class {names[found[0]]!r}: a classifier needs two or more.")
+
+
+def _uncertainty(found: Outcome) -> np.ndarray:
+    return found["uncertainty"] if "uncertainty" in found else normalized_entropy(np.exp(found["log_probabilities"]))
+
+
+def _wrong(found: Outcome) -> np.ndarray:
+    return found["log_probabilities"].argmax(-1) != found["labels"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,16 @@ from ..errors import UserError
 from ..evaluation.class_evaluator import ClassificationEvaluator
 from ..evaluation.class_report import ClassificationReport
 from ..evaluation.class_rows import images_of_file
-from ..models.loading import is_image_model, load_classifier, load_image_processor, load_tokenizer
-from ..models.mc_dropout import add_classifier_dropout, has_dropout
+from ..models.loading import (
+    is_image_model,
+    load_classifier,
+    load_image_processor,
+    load_tokenizer,
+    load_with_members,
+)
+from ..models.mc_dropout import has_dropout
+from ..models.uncertainty_file import read_uncertainty
+from ..posthoc import CALIBRATORS, Calibrator, ErrorNormalizer, ErrorPredictor
 from .arguments import EvaluateArguments
 from .evaluate import data_name, default_folder
 from .launch import launch, must_launch
@@ -127,7 +136,8 @@ def _report(
     name: str, splits: ClassSplits, arguments: EvaluateArguments, data: str, device: Any, compared: bool = False
 ) -> ClassificationReport:
     """The report about one model. One that is only compared with may have no dropout: its passes are one then."""
-    model = add_classifier_dropout(load_classifier(name, dtype=arguments.dtype)).to(device)
+    stored = read_uncertainty(name)
+    model = load_with_members(name, partial(load_classifier, name, dtype=arguments.dtype)).to(device)
     images = is_image_model(model.config)
     if images != splits.images:
         raise UserError(f"{name} is no classifier of {'images' if splits.images else 'texts'}.")
@@ -137,12 +147,13 @@ def _report(
         evaluator = ClassificationEvaluator(
             model,
             load_image_processor(name) if images else load_tokenizer(name),
-            None if compared and not has_dropout(model) else arguments.mc_samples,
-            arguments.calibrator,
+            _passes(arguments, stored, compared and not has_dropout(model)),
+            arguments.calibrator or stored_calibrator(stored),
             arguments.resamples,
             arguments.per_device_eval_batch_size,
             arguments.seed,
             splits.names,
+            stored_error_predictor(name, stored, arguments.dtype, device),
             image_column=arguments.image_column,
             label_column=arguments.label_column,
             source_column=arguments.source_column,
@@ -160,6 +171,26 @@ def _report(
         )
     except ValueError as error:
         raise UserError(str(error)) from error
+
+
+def _passes(arguments: EvaluateArguments, stored: dict[str, Any], has_none: bool) -> int | None:
+    """As asked for, or as the model was trained; nothing for a model without dropout that is only compared with."""
+    return None if has_none else stored.get("mc_samples") if arguments.mc_samples is None else arguments.mc_samples
+
+
+def stored_calibrator(stored: dict[str, Any]) -> Calibrator | None:
+    """The calibrator that was saved with a model."""
+    content = stored.get("calibrator")
+    return None if content is None else CALIBRATORS[content["name"]].from_dict(content)
+
+
+def stored_error_predictor(name: str, stored: dict[str, Any], dtype: str, device: Any) -> ErrorPredictor | None:
+    """The predictor of errors that was saved with a model."""
+    content = stored.get("error_predictor")
+    if content is None:
+        return None
+    model = load_classifier(name, dtype=dtype, subfolder=content["folder"]).to(device)
+    return ErrorPredictor(model, ErrorNormalizer.from_dict(content["normalizer"]))
 
 
 def _save(

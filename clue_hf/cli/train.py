@@ -25,6 +25,7 @@ GROUPS = {
             "resume_from_checkpoint", "help", "help_all"],
     "Objective": ["objective", "alpha", "level", "clue_gradient", "plain_steps", "plain_epochs", "alpha_warmup_steps",
                   "pe_weight", "focal_gamma", "label_smoothing_factor", "cals_margin", "mc_samples", "fused_head"],
+    "After training": ["calibrator", "ensemble", "error_predictor"],
     "Model": ["model_name_or_path", "tokenizer_name", "model_type", "model_preset", "dropout", "config_overrides",
               "tokenizer_vocab_size", "task", "dtype"],
     "LoRA": ["use_peft", "lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "lora_modules_to_save",

@@ -8,6 +8,8 @@ import os
 import statistics
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,6 +26,7 @@ from ..data.tokenizer import train_tokenizer
 from ..errors import UserError
 from ..evaluation import UncertaintyEvaluator, token_statistics
 from ..metrics.quality import corpus_quality
+from ..metrics.resampled_rejection import Measured
 from ..models.arguments import LoraArguments, ModelArguments, make_model
 from ..models.loading import load_tokenizer
 from ..objectives import OBJECTIVES
@@ -31,6 +34,7 @@ from ..tables import format_table
 from ..tasks import text_kind
 from ..trainer import CLUETrainer
 from .arguments import RunArguments
+from .memory import peak_memory, reset_peak_memory
 
 
 logger = logging.get_logger(__name__)
@@ -42,6 +46,8 @@ class Experiment(ABC):
     #: What the columns of the table mean, and how to read it in a sentence or two.
     definitions: ClassVar[dict[str, str]]
     reading: ClassVar[str]
+    #: Whether the examples are images.
+    images: bool = False
     #: What transformers calls the thing that turns raw examples into inputs: a tokenizer, an image processor.
     processing_class: Any
 
@@ -64,8 +70,11 @@ class Experiment(ABC):
         """The model at the start."""
 
     @abstractmethod
-    def report(self, trainer: CLUETrainer, split: str) -> dict[str, Any]:
-        """What is found about a trained model on a split: a row of the table."""
+    def reports(self, trainer: CLUETrainer, config: CLUEConfig) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """
+        What is found about a trained model, and about what follows the training, on each split: the name of a row of
+        the table, the split, and its numbers.
+        """
 
     @abstractmethod
     def table(self, rows: list[dict[str, Any]]) -> str:
@@ -75,17 +84,63 @@ class Experiment(ABC):
         """More arguments of the trainer."""
         return {}
 
+    # ---- what `clue-hf compare` asks of an experiment ----
+
+    #: The objective of plain training, and what can be fitted after it on validation data.
+    plain_objective: ClassVar[str] = "ce"
+    calibrators: ClassVar[Sequence[str]] = ()
+
+    def check_comparison(self, arguments: Any) -> None:
+        """Takes what a comparison asks for; raises where it cannot be had."""
+        for name in arguments.fitted:
+            if name != "ensemble" and name not in self.calibrators:
+                raise UserError(f"{name!r} is not for models of this kind, which have {', '.join(self.calibrators)}.")
+        if arguments.corruptions and not self.images:
+            raise UserError("corruption is for images.")
+        if "validation" not in self.splits:
+            raise UserError("A comparison needs validation data: give a split or file, or set validation_fraction.")
+
+    def views(self, trainer: CLUETrainer) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+        """What a trained model predicts, by the name of what it predicts it for: what a comparison keeps of it."""
+        raise UserError("`clue-hf compare` does not compare models of this kind.")
+
+    def compared_views(self) -> list[str]:
+        """Which of these get a table."""
+        return self.report_splits
+
+    def compared_columns(self, view: str) -> dict[str, str]:
+        """The metrics of that table, with their headings."""
+        raise NotImplementedError
+
+    def measure(
+        self, view: str, outcomes: Callable[[str], dict[str, np.ndarray]], resamples: int
+    ) -> dict[str, Measured]:
+        """Every metric of a method for a view, on all examples and on each resample."""
+        raise NotImplementedError
+
+    def after_training(
+        self, name: str, validation: dict[str, np.ndarray]
+    ) -> Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]:
+        """A calibrator, fitted on what a model predicts for the validation data: from predictions to predictions."""
+        raise NotImplementedError
+
+    def ensembled(self, members: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        """The predictions of several models as one."""
+        raise NotImplementedError
+
+    # ---- what `clue-hf train` does ----
+
     def run(self, objectives: list[str]) -> list[dict[str, Any]]:
         """Trains with each objective; prints one table and writes `results.json`."""
         rows: list[dict[str, Any]] = []
         histories: dict[str, list[dict[str, float]]] = {}
         for objective in objectives:
             config = self._config_for(objective, alone=len(objectives) == 1)
-            trainer, seconds = self.train(config)
+            trainer, times = self.train(config)
             histories[objective] = trainer.state.log_history
-            for split in self.report_splits:
-                row = {"objective": objective, "alpha": trainer.objective.alpha, "split": split}
-                rows.append({**row, **self.report(trainer, split), "seconds_per_step": seconds})
+            for name, split, found in self.reports(trainer, config):
+                row = {"objective": name, "alpha": trainer.objective.alpha, "split": split}
+                rows.append({**row, **found, "seconds_per_step": times.seconds_per_step})
             del trainer  # its model and optimizer must not stay beside the next one
         if self.config.process_index == 0:
             self._write(rows, histories)
@@ -101,22 +156,25 @@ class Experiment(ABC):
             config.output_dir = str(self.folder / objective)
         return config
 
-    def train(self, config: CLUEConfig) -> tuple[CLUETrainer, float]:
-        """A trained and saved model, and the median seconds of a step."""
+    def train(self, config: CLUEConfig, callbacks: Sequence[Any] = ()) -> tuple[CLUETrainer, Times]:
+        """A trained and saved model, and how long its steps and epochs took."""
         if config.eval_strategy != "no" and "validation" not in self.splits:
             raise UserError("eval_strategy needs validation data: give a split or file, or set validation_fraction.")
         validates = config.eval_strategy != "no" or OBJECTIVES[config.objective].needs_validation
         set_seed(config.seed)
-        timer = _StepTimer()
         trainer = CLUETrainer(
             self.make_model(config),
             config,
             train_dataset=self.splits["train"],
             eval_dataset=self.splits.get("validation") if validates else None,
             processing_class=self.processing_class,
-            callbacks=[timer],
             **self.trainer_options(config),
         )
+        reset_peak_memory()
+        timer = _Timer()
+        for callback in (timer, *(make() for make in callbacks)):  # after the trainer's own, whose time counts too
+            callback.trainer = trainer
+            trainer.add_callback(callback)
         if trainer.is_world_process_zero():
             size = trainer.model.num_parameters()
             print(
@@ -125,7 +183,7 @@ class Experiment(ABC):
         trainer.train(resume_from_checkpoint=_checkpoint(config))
         trainer.save_model()
         trainer.save_state()
-        return trainer, timer.median()
+        return trainer, timer.times()
 
     def _write(self, rows: list[dict[str, Any]], histories: dict[str, Any]) -> None:
         folder = self.folder
@@ -184,7 +242,11 @@ class TextExperiment(Experiment):
             "evaluator": self._evaluator(config) if self.arguments.eval_uncertainty else None,
         }
 
-    def report(self, trainer: CLUETrainer, split: str) -> dict[str, Any]:
+    def reports(self, trainer: CLUETrainer, config: CLUEConfig) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        for split in self.report_splits:
+            yield config.objective, split, self._report(trainer, split)
+
+    def _report(self, trainer: CLUETrainer, split: str) -> dict[str, Any]:
         data = trainer.task.prepare(self.splits[split], trainer.args, split)
         row: dict[str, Any] = {}
         if self.quality != "none":
@@ -229,20 +291,51 @@ class TextExperiment(Experiment):
         return train_tokenizer(texts, self.model.tokenizer_vocab_size, ends)
 
 
-class _StepTimer(TrainerCallback):
-    """Seconds from the beginning to the end of each optimizer step."""
+@dataclass(frozen=True)
+class Times:
+    """
+    How long training took: medians over what came after the plain part, where there was one.
+
+    Args:
+        seconds_per_step, seconds_per_epoch (`float`):
+            Of an optimizer step; of an epoch with all that an objective does at its end.
+        peak_memory (`int`):
+            Largest memory of the training, in bytes: of the accelerator, or else of the process.
+    """
+
+    seconds_per_step: float
+    seconds_per_epoch: float
+    peak_memory: int
+
+
+class _Timer(TrainerCallback):
+    """Seconds of each optimizer step and of each whole epoch, without those of plain training before another."""
+
+    trainer: CLUETrainer
 
     def __init__(self) -> None:
-        self.seconds: list[float] = []
+        self.steps: dict[bool, list[float]] = {True: [], False: []}
+        self.epochs: dict[bool, list[float]] = {True: [], False: []}
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._epoch, self._epoch_is_plain = time.perf_counter(), self.trainer.in_plain_phase
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._start = time.perf_counter()
+        self._step, self._step_is_plain = time.perf_counter(), self.trainer.in_plain_phase
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.seconds.append(time.perf_counter() - self._start)
+        self.steps[self._step_is_plain].append(time.perf_counter() - self._step)
 
-    def median(self) -> float:
-        return statistics.median(self.seconds) if self.seconds else float("nan")
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.epochs[self._epoch_is_plain].append(time.perf_counter() - self._epoch)
+
+    def times(self) -> Times:
+        step, epoch = (_median(found[False] or found[True]) for found in (self.steps, self.epochs))
+        return Times(step, epoch, peak_memory())
+
+
+def _median(seconds: list[float]) -> float:
+    return statistics.median(seconds) if seconds else float("nan")
 
 
 def _checkpoint(config: CLUEConfig) -> str | None:

@@ -80,6 +80,12 @@ class ImageDataset(torch.utils.data.Dataset):
         """The class number of each row."""
         return self._labels[self._rows]
 
+    def with_labels(self, labels: np.ndarray) -> ImageDataset:
+        """The same images with other labels, one for each row: numbers to predict instead of classes."""
+        every = np.zeros(len(self._labels), labels.dtype)
+        every[self._rows] = labels
+        return ImageDataset(self.images, every, [], self._rows)
+
     @property
     def num_channels(self) -> int:
         """1 for grey images, 3 for coloured ones."""
@@ -214,10 +220,15 @@ def image_dataset(
     image, label = find_image_columns(dataset.column_names, image, label)
     names = class_names(dataset, label) if names is None else names
     labels = label_numbers(dataset, label, names, split)
-    images: Any = _stacked_lists(dataset, image)
-    if images is None:
-        images = _decoded(EncodedImages(dataset, image, split), memory_limit)
-    return ImageDataset(images, labels, names)
+    return ImageDataset(dataset_images(dataset, image, split, memory_limit), labels, names)
+
+
+def dataset_images(
+    dataset: datasets.Dataset, column: str, split: str, memory_limit: int = MEMORY_LIMIT
+) -> np.ndarray | EncodedImages:
+    """The images of a column: in memory, or decoded when asked for."""
+    images = _stacked_lists(dataset, column)
+    return _decoded(EncodedImages(dataset, column, split), memory_limit) if images is None else images
 
 
 def _decoded(images: EncodedImages, memory_limit: int) -> np.ndarray | EncodedImages:

@@ -241,7 +241,7 @@ class ImageCollator:
         batch = {"pixel_values": transform.normalize(images)}
         labels = [row["labels"] if "labels" in row else row.get("label") for row in rows]
         if all(label is not None for label in labels):
-            batch["labels"] = torch.tensor(labels, dtype=torch.int64)
+            batch["labels"] = torch.tensor(labels)  # int64 for classes, float32 for numbers to predict
         if "row" in rows[0]:
             batch["row"] = torch.tensor([row["row"] for row in rows])
         return batch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from ..data.corruptions import CORRUPTIONS, SEVERITIES
 from ..errors import UserError
 from ..functional import check_choice
 from ..metrics import best_threshold
+from ..models.ensemble import Ensemble
 from ..models.mc_dropout import has_dropout
-from ..posthoc import CALIBRATORS, Calibrator
+from ..posthoc import CALIBRATORS, Calibrator, ErrorPredictor
 from ..processes import process_state
 from ..tasks import CLASSIFICATION_PASSES, ClassificationTask
 from ..tasks.class_data import class_names_of
@@ -40,14 +42,17 @@ class ClassificationEvaluator:
         mc_samples (`int`, *optional*):
             Passes with dropout, whose mean counts; 0 for one plain pass. By default 5, or 0 for a model without
             dropout. The masks depend on the seed, the batch size and the number of the batch: not on the processes.
-        calibrator (`str`, *optional*):
+        calibrator (`str` or [`~clue_hf.posthoc.Calibrator`], *optional*):
             A name in [`~clue_hf.posthoc.CALIBRATORS`]: fitted on the validation data, reported beside the raw numbers.
+            Or one that was fitted before.
         resamples (`int`, *optional*, defaults to 2000):
             Bootstrap resamples of the 95 % intervals; 0 for none.
         batch_size (`int`, *optional*, defaults to 64):
             Examples per batch.
         seed (`int`, *optional*, defaults to 42):
             Seed of the masks and of the corruptions.
+        error_predictor ([`~clue_hf.posthoc.ErrorPredictor`], *optional*):
+            Gives the uncertainty, instead of the entropy.
         class_names (`list[str]`, *optional*):
             The classes of the training data, where its labels are texts that the model's config does not know.
         columns:
@@ -68,16 +73,17 @@ class ClassificationEvaluator:
         model: Any,
         processing_class: Any,
         mc_samples: int | None = None,
-        calibrator: str | None = None,
+        calibrator: str | Calibrator | None = None,
         resamples: int = 2000,
         batch_size: int = 64,
         seed: int = 42,
         class_names: list[str] | None = None,
+        error_predictor: ErrorPredictor | None = None,
         **columns: Any,
     ) -> None:
         if processing_class is None:
             raise ValueError("The evaluator needs the model's image processor or tokenizer: give `processing_class`.")
-        if calibrator is not None:
+        if isinstance(calibrator, str):
             check_choice("calibrator", calibrator, tuple(CALIBRATORS))
         if mc_samples is None:
             mc_samples = CLASSIFICATION_PASSES if has_dropout(model) else 0
@@ -91,6 +97,7 @@ class ClassificationEvaluator:
         self.model, self.processing_class = model, processing_class
         self.mc_samples, self.calibrator, self.resamples = mc_samples, calibrator, resamples
         self.batch_size, self.seed, self.class_names = batch_size, seed, class_names
+        self.error_predictor = error_predictor
         self.columns = Columns(**columns)
         self.names = class_names_of(model)
 
@@ -127,7 +134,7 @@ class ClassificationEvaluator:
             description (`dict`, *optional*):
                 What else the report should tell, such as the names of model and data.
         """
-        if self.calibrator and validation is None:
+        if isinstance(self.calibrator, str) and validation is None:
             raise ValueError("A calibrator is fitted on validation data: give some.")
         for name in corruptions:
             check_choice("corruption", name, tuple(CORRUPTIONS))
@@ -178,18 +185,21 @@ class ClassificationEvaluator:
         for number in tqdm(mine, desc=words, leave=False, disable=not state.is_main_process):
             batch = rows.batch(range(starts[number], min(starts[number] + self.batch_size, len(rows))))
             task.seed = batch_seed(self.seed, number)
-            logits = task.log_probabilities(self.model, {name: value.to(device) for name, value in batch.items()})
-            found.append((number, logits.double().softmax(-1).cpu().numpy()))
+            inputs = {name: value.to(device) for name, value in batch.items()}
+            logits = task.log_probabilities(self.model, inputs)
+            own = None if self.error_predictor is None else self.error_predictor.uncertainty(inputs)
+            found.append((number, logits.double().softmax(-1).cpu().numpy(), own))
         self.model.train(was_training)
         parts = sorted(gather_object(found), key=lambda part: part[0])
-        probabilities = np.concatenate([part for _, part in parts])
+        probabilities = np.concatenate([part for _, part, _ in parts])
+        own = None if self.error_predictor is None else np.concatenate([part for _, _, part in parts])
         bad = np.flatnonzero(~np.isfinite(probabilities).all(axis=1))
         if len(bad):
             raise UserError(
                 f"The probabilities of row {bad[0]} (counted from 0) are not finite. Has the training diverged, or "
                 "does the model overflow in this precision (use float32)?"
             )
-        return ClassPredictions(probabilities, rows.labels)
+        return ClassPredictions(probabilities, rows.labels, own)
 
     def _description(self, positive: int, flips: bool) -> dict[str, Any]:
         """What it takes to read the numbers, or to make them again."""
@@ -198,11 +208,15 @@ class ClassificationEvaluator:
         return {
             "classes": self.names,
             **({"positive_class": self.names[positive]} if flips else {}),
-            "uncertainty": "entropy of the probabilities / ln(number of classes)",
+            "uncertainty": "entropy of the probabilities / ln(number of classes)"
+            if self.error_predictor is None
+            else "error predicted by a second model, between the bounds of the validation data",
             "interval": f"95 % percentile bootstrap over examples, {self.resamples} resamples, seed 0",
             "settings": {
                 "mc_samples": self.mc_samples,
-                "calibrator": self.calibrator,
+                "calibrator": self.calibrator if isinstance(self.calibrator, str | None) else self.calibrator.name,
+                "members": len(self.model.members) if isinstance(self.model, Ensemble) else 1,
+                "error_predictor": None if self.error_predictor is None else "deup",
                 "batch_size": self.batch_size,
                 "seed": self.seed,
                 **vars(self.columns),
@@ -215,11 +229,13 @@ class _Judge:
     """The metrics of predictions, with what validation data teaches: the calibrator and the thresholds."""
 
     def __init__(
-        self, calibrator: str | None, validation: ClassPredictions | None, positive: int, resamples: int
+        self, calibrator: str | Calibrator | None, validation: ClassPredictions | None, positive: int, resamples: int
     ) -> None:
         self.positive, self.resamples = positive, resamples
         self.calibrator: Calibrator | None = None
-        if calibrator is not None and validation is not None:
+        if not isinstance(calibrator, str):
+            self.calibrator = calibrator
+        elif validation is not None:
             self.calibrator = CALIBRATORS[calibrator].fit(validation.probabilities, validation.labels)
         known = {} if validation is None else self._kinds(validation)
         self.tau = {kind: best_threshold(found.uncertainty, ~found.right) for kind, found in known.items()}
@@ -228,7 +244,7 @@ class _Judge:
         """The same predictions by the calibrator, if there is one."""
         if self.calibrator is None:
             return None
-        return ClassPredictions(self.calibrator(predicted.probabilities), predicted.labels)
+        return replace(predicted, probabilities=self.calibrator(predicted.probabilities))
 
     def _kinds(self, predicted: ClassPredictions) -> dict[str, ClassPredictions]:
         calibrated = self.calibrated(predicted)

@@ -32,10 +32,13 @@ class ClassPredictions:
             Of each class.
         labels (`np.ndarray`):
             The number of the right class.
+        own_uncertainty (`np.ndarray`, *optional*):
+            The uncertainty of a model that has another than the entropy of its probabilities.
     """
 
     probabilities: np.ndarray
     labels: np.ndarray
+    own_uncertainty: np.ndarray | None = None
 
     @cached_property
     def answers(self) -> np.ndarray:
@@ -54,8 +57,8 @@ class ClassPredictions:
 
     @cached_property
     def uncertainty(self) -> np.ndarray:
-        """Entropy of the probabilities, divided by its largest value."""
-        return normalized_entropy(self.probabilities)
+        """Entropy of the probabilities, divided by its largest value, or the model's own."""
+        return normalized_entropy(self.probabilities) if self.own_uncertainty is None else self.own_uncertainty
 
 
 def measure(predicted: ClassPredictions, tau: float | None, positive: int, resamples: int) -> dict[str, Any]:
@@ -67,7 +70,7 @@ def measure(predicted: ClassPredictions, tau: float | None, positive: int, resam
     if resamples:
         entry.update(low=mean.low, high=mean.high)
     metrics = classification_report(
-        predicted.probabilities, predicted.labels, resamples=resamples, tau=tau, positive=positive
+        predicted.probabilities, predicted.labels, predicted.uncertainty, resamples, tau, positive
     )
     return {**metrics, "mean_uncertainty": entry}
 

@@ -153,6 +153,8 @@ class ClassificationReport:
                 mine.probabilities,
                 np.ascontiguousarray(other.kinds[kind].probabilities[:, order]),
                 mine.labels,
+                mine.uncertainty,
+                other.kinds[kind].uncertainty,
                 tau_a=self.metrics["tau"].get(kind),
                 tau_b=other.metrics["tau"].get(kind),
                 positive=1 if positive is None else self.names.index(positive),
@@ -242,8 +244,13 @@ class ClassificationReport:
             lines = [json.loads(line) for line in file]
         calibrator = load_calibrator(folder / CALIBRATOR) if (folder / CALIBRATOR).exists() else None
         labels = np.array([line["label"] for line in lines])
+        has_own = content["description"].get("settings", {}).get("error_predictor") is not None
         raw, calibrated = (
-            ClassPredictions(np.array([_dense(line["probabilities"], len(names)) for line in found]), labels)
+            ClassPredictions(
+                np.array([_dense(line["probabilities"], len(names)) for line in found]),
+                labels,
+                np.array([line["uncertainty"] for line in found]) if has_own else None,
+            )
             if found
             else None
             for found in (lines, [line["calibrated"] for line in lines if "calibrated" in line])

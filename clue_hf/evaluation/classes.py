@@ -1,7 +1,8 @@
-"""The class probabilities of a dataset by the model of a trainer."""
+"""What the model of a trainer predicts for a dataset: class probabilities, or numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +27,42 @@ class ClassProbabilities:
         return np.exp(self.log_probabilities)
 
 
-@torch.no_grad()
+@dataclass
+class Numbers:
+    """Mean and variance of the prediction of each example, and its label, all in the units of the labels."""
+
+    mean: np.ndarray
+    variance: np.ndarray
+    labels: np.ndarray
+
+
 def class_log_probabilities(trainer: CLUETrainer, dataset: Any, description: str = "Predicting") -> ClassProbabilities:
     """Runs the trainer's model over a dataset, on all processes; every row once, in order."""
+    return ClassProbabilities(*_collect(trainer, dataset, _log_probabilities, description))
+
+
+def predicted_numbers(trainer: CLUETrainer, dataset: Any, description: str = "Predicting") -> Numbers:
+    """The same for a model that predicts numbers."""
+    moments, labels = _collect(trainer, dataset, _moments, description)
+    return Numbers(moments[:, 0], moments[:, 1], labels)
+
+
+def _log_probabilities(trainer: CLUETrainer, inputs: dict[str, Any]) -> torch.Tensor:
+    return trainer.task.log_probabilities(trainer.model, inputs).float().log_softmax(-1)
+
+
+def _moments(trainer: CLUETrainer, inputs: dict[str, Any]) -> torch.Tensor:
+    return torch.stack(trainer.task.moments(trainer.model, inputs), -1)
+
+
+@torch.no_grad()
+def _collect(
+    trainer: CLUETrainer,
+    dataset: Any,
+    predict: Callable[[CLUETrainer, dict[str, Any]], torch.Tensor],
+    description: str,
+) -> tuple[np.ndarray, np.ndarray]:
+    """What is predicted for every row, and its label."""
     loader = _make_loader(trainer, dataset)
     model = trainer.model
     was_training = model.training
@@ -39,12 +73,12 @@ def class_log_probabilities(trainer: CLUETrainer, dataset: Any, description: str
         for inputs in tqdm(loader, desc=description, disable=quiet, leave=False):
             inputs = trainer._prepare_inputs(inputs)
             with trainer.accelerator.autocast():
-                found = trainer.task.log_probabilities(model, inputs)
-            rows = trainer.accelerator.gather_for_metrics((found.float().log_softmax(-1), inputs["labels"]))
+                found = predict(trainer, inputs)
+            rows = trainer.accelerator.gather_for_metrics((found.float(), inputs["labels"]))
             parts.append([part.cpu().numpy() for part in rows])
     model.train(was_training)
-    log_probabilities, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return ClassProbabilities(log_probabilities.astype(np.float64), labels)
+    predicted, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return predicted.astype(np.float64), labels
 
 
 def _make_loader(trainer: CLUETrainer, dataset: Any) -> Any:

@@ -99,21 +99,26 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     return corrected
 
 
-def as_markdown(found: Mapping[str, Mapping[str, Compared]], headings: Mapping[str, str]) -> str:
+Table = Mapping[str, Mapping[str, Compared]]
+#: For each trained method, by heading, what it costs relative to the baseline.
+Costs = Mapping[str, Mapping[str, float]]
+
+
+def as_markdown(found: Table, headings: Mapping[str, str], costs: Costs | None = None) -> str:
     """A row per method; a star where the corrected difference to the baseline is below 0.05."""
-    return markdown_table([["method", *headings.values()], *_rows(found, headings)])
+    return markdown_table(_lines(found, headings, costs or {}))
 
 
-def as_latex(found: Mapping[str, Mapping[str, Compared]], headings: Mapping[str, str]) -> str:
+def as_latex(found: Table, headings: Mapping[str, str], costs: Costs | None = None) -> str:
     """The same with booktabs."""
-    lines = [["method", *headings.values()], *_rows(found, headings)]
+    lines = _lines(found, headings, costs or {})
     body = [" & ".join(cell.replace("_", r"\_").replace("%", r"\%") for cell in line) + r" \\" for line in lines]
-    columns = "l" + "r" * len(headings)
+    columns = "l" + "r" * (len(lines[0]) - 1)
     head = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", body[0], r"\midrule"]
     return "\n".join([*head, *body[1:], r"\bottomrule", r"\end{tabular}"])
 
 
-def as_csv(found: Mapping[str, Mapping[str, Compared]]) -> str:
+def as_csv(found: Table) -> str:
     """A line per method and metric, with every number."""
     text = io.StringIO()
     writer = csv.writer(text)
@@ -124,8 +129,15 @@ def as_csv(found: Mapping[str, Mapping[str, Compared]]) -> str:
     return text.getvalue()
 
 
-def _rows(found: Mapping[str, Mapping[str, Compared]], headings: Mapping[str, str]) -> list[list[str]]:
-    return [[name, *(_cell(metrics[metric]) for metric in headings)] for name, metrics in found.items()]
+def _lines(found: Table, headings: Mapping[str, str], costs: Costs) -> list[list[str]]:
+    """The head of a table and a line per method; what only some cost is a dash for the others."""
+    kinds = list(dict.fromkeys(kind for spent in costs.values() for kind in spent))
+    lines = [["method", *headings.values(), *kinds]]
+    for name, metrics in found.items():
+        spent = costs.get(name, {})
+        cells = [_cell(metrics[metric]) if metric in metrics else "-" for metric in headings]
+        lines.append([name, *cells, *(f"{spent[kind]:.2f}x" if kind in spent else "-" for kind in kinds)])
+    return lines
 
 
 def _cell(compared: Compared) -> str:
@@ -135,6 +147,6 @@ def _cell(compared: Compared) -> str:
     return f"{compared.value:.3f}{star} [{compared.low:.3f}, {compared.high:.3f}]"
 
 
-def as_dict(found: Mapping[str, Mapping[str, Compared]]) -> dict[str, Any]:
+def as_dict(found: Table) -> dict[str, Any]:
     """Everything as plain numbers."""
     return {name: {metric: vars(entry) for metric, entry in metrics.items()} for name, metrics in found.items()}

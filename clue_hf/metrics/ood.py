@@ -47,13 +47,21 @@ def ood_report(
     from all examples, those from within first, then those from out.
     """
     check_options(resamples, level)
+    found = measured_ood(uncertainty_in, uncertainty_out, resamples, seed)
+    return {name: as_entry(measured, resamples, level) for name, measured in found.items()}
+
+
+def measured_ood(
+    uncertainty_in: Any, uncertainty_out: Any, resamples: int = 2000, seed: int = 0
+) -> dict[str, Measured]:
+    """The same with the value on each resample, for those who combine several models."""
     uncertainty, outside = _stacked(uncertainty_in, uncertainty_out)
     separation, n = Separation(uncertainty, outside), len(outside)
     drawn = [_metrics(separation.split(counts)) for counts in multiplicities(n, resamples, seed)]
     missing = "no examples from out of" if not outside.any() else "no examples from within" if outside.all() else None
     reason = f"{missing} the distribution" if missing else None
     return {
-        name: as_entry(Measured(value, reason, n, np.array([values[name] for values in drawn])), resamples, level)
+        name: Measured(value, reason, n, np.array([values[name] for values in drawn]))
         for name, value in _metrics(separation.split()).items()
     }
 

@@ -112,6 +112,23 @@ def make_classifier(arguments: ModelArguments, names: list[str], num_channels: i
     return add_classifier_dropout(model, arguments.dropout)
 
 
+def make_regressor(arguments: ModelArguments, num_channels: int | None = None, variance_head: bool = False) -> Any:
+    """
+    A model of images (if they have channels) or of texts that predicts a number, and its log variance with a
+    `variance_head`: ours, or a pretrained one with a new last layer.
+    """
+    overrides = parse_overrides(arguments.config_overrides)
+    head = {"num_labels": 2 if variance_head else 1, "problem_type": "regression", "variance_head": variance_head}
+    if arguments.model_type == VISION:
+        rate = {} if arguments.dropout is None else {"dropout": arguments.dropout}
+        settings = {"num_channels": num_channels, **rate, **head, **overrides}
+        return CLUEResNetForImageClassification(CLUEResNetConfig.preset(str(arguments.model_preset), **settings))
+    model = load_classifier(
+        str(arguments.model_name_or_path), num_channels is not None, arguments.dtype, head, **overrides
+    )
+    return add_classifier_dropout(model, arguments.dropout)
+
+
 def make_model(arguments: ModelArguments, lora: LoraArguments, tokenizer: Any, config: Any) -> Any:
     """The model that the arguments describe, with its adapter where one is asked for."""
     overrides = parse_overrides(arguments.config_overrides)

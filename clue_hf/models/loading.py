@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from transformers import (
 from ..data.tokenizer import with_padding
 from ..errors import UserError
 from ..offline import notice_missing_network
+from .ensemble import Ensemble
+from .mc_dropout import add_classifier_dropout
+from .uncertainty_file import read_uncertainty
 
 
 def load_text_model(name: str, task: str = "auto", dtype: str = "float32", **overrides: Any) -> Any:
@@ -37,27 +41,41 @@ def load_classifier(
     name: str,
     images: bool | None = None,
     dtype: str = "float32",
-    classes: dict[str, Any] | None = None,
+    head: dict[str, Any] | None = None,
+    subfolder: str = "",
     **overrides: Any,
 ) -> Any:
     """
-    A classifier from the Hub or a folder, of images or of texts (`None`: as its config says). With other `classes`
-    (`id2label`, `label2id`) than its own, its last layer is a new one.
+    A classifier from the Hub or a folder, of images or of texts (`None`: as its config says). With another `head`
+    (`id2label` and `label2id`, or `num_labels`) than its own, its last layer is a new one.
     """
-    from .vision import CLUEResNetConfig
-
-    config = load_config(name, **overrides)
+    config = load_config(name, subfolder, **overrides)
     if images is None:
-        images = isinstance(config, CLUEResNetConfig) or is_image_model(config)
-    for key, value in (classes or {}).items():
+        images = is_image_model(config)
+    for key, value in (head or {}).items():
         setattr(config, key, value)
     auto_class = AutoModelForImageClassification if images else AutoModelForSequenceClassification
     if type(config) not in auto_class._model_mapping:
         raise UserError(f"A {config.model_type} model cannot classify {'images' if images else 'texts'}.")
     with _explained(name, "model"):
         return auto_class.from_pretrained(
-            name, config=config, dtype=getattr(torch, dtype), ignore_mismatched_sizes=True
+            name, config=config, dtype=getattr(torch, dtype), ignore_mismatched_sizes=True, subfolder=subfolder
         )
+
+
+def load_with_members(name: str, load: Callable[..., Any]) -> Any:
+    """
+    A model with its dropout, or the [`Ensemble`] whose first member it is.
+
+    Args:
+        name (`str`):
+            Hub id or folder.
+        load (`Callable`):
+            Loads the model of a `subfolder`.
+    """
+    members = [load(subfolder=folder) for folder in ("", *read_uncertainty(name).get("members", []))]
+    members = [add_classifier_dropout(member) for member in members]
+    return members[0] if len(members) == 1 else Ensemble(members)
 
 
 def is_image_model(config: Any) -> bool:
@@ -68,6 +86,16 @@ def is_image_model(config: Any) -> bool:
 def is_classifier(config: Any) -> bool:
     """Whether a saved model is a classifier, by what its config says it was."""
     return any("Classification" in name for name in config.architectures or ())
+
+
+def is_regressor(config: Any) -> bool:
+    """Whether the model of a config predicts numbers: by its type, or by its single output, as transformers has it."""
+    return config.problem_type == "regression" or config.num_labels == 1
+
+
+def has_variance_head(config: Any) -> bool:
+    """Whether the model of a config predicts a log variance beside the number."""
+    return is_regressor(config) and bool(getattr(config, "variance_head", False))
 
 
 def build_text_model(model_type: str, tokenizer: PreTrainedTokenizerBase, task: str = "auto", **settings: Any) -> Any:
@@ -88,10 +116,11 @@ def build_text_model(model_type: str, tokenizer: PreTrainedTokenizerBase, task: 
     return _auto_class(config, task).from_config(config)
 
 
-def load_config(name: str, **overrides: Any) -> Any:
+def load_config(name: str, subfolder: str = "", **overrides: Any) -> Any:
     """A model's config, with some values replaced."""
+
     with _explained(name, "model"):
-        config = AutoConfig.from_pretrained(name)
+        config = AutoConfig.from_pretrained(name, subfolder=subfolder)
     _check_overrides(config, overrides, name)
     for key, value in overrides.items():
         setattr(config, key, value)

@@ -1,5 +1,6 @@
 """What is fitted after training, on held-out data."""
 
+from .abstention import AbstentionThreshold, AbstentionThresholds, abstention_threshold
 from .calibrators import (
     CALIBRATORS,
     BetaCalibrator,
@@ -11,19 +12,30 @@ from .calibrators import (
 )
 from .confidence import IsotonicConfidence, cross_fitted_confidence
 from .ensembles import ensemble_probabilities
+from .error_predictor import ERROR_PREDICTORS, ErrorPredictor
 from .normalizer import ErrorNormalizer
+from .quantile import QuantileCalibrator
+from .reference import ReferenceQuantiles, reference_quantiles
 
 
 __all__ = [
     "CALIBRATORS",
+    "ERROR_PREDICTORS",
+    "AbstentionThreshold",
+    "AbstentionThresholds",
     "BetaCalibrator",
     "Calibrator",
     "ErrorNormalizer",
+    "ErrorPredictor",
     "IsotonicCalibrator",
     "IsotonicConfidence",
     "PlattCalibrator",
+    "QuantileCalibrator",
+    "ReferenceQuantiles",
     "TemperatureCalibrator",
+    "abstention_threshold",
     "cross_fitted_confidence",
     "ensemble_probabilities",
     "load_calibrator",
+    "reference_quantiles",
 ]

@@ -8,23 +8,25 @@ from typing import Any
 import numpy as np
 
 from ..metrics.arrays import checked_arrays
+from .stored import Stored
 
 
 @dataclass(frozen=True)
-class IsotonicConfidence:
+class IsotonicConfidence(Stored):
     """
     A decreasing map from uncertainty to expected quality, by isotonic regression: linear between its knots, constant
     outside them.
 
     Args:
-        uncertainty (`np.ndarray`):
+        uncertainty (`list[float]`):
             The knots, ascending.
-        quality (`np.ndarray`):
+        quality (`list[float]`):
             The expected quality at each.
     """
 
-    uncertainty: np.ndarray
-    quality: np.ndarray
+    name = "isotonic_confidence"
+    uncertainty: list[float]
+    quality: list[float]
 
     @classmethod
     def fit(cls, uncertainty: Any, quality: Any) -> IsotonicConfidence:
@@ -35,7 +37,7 @@ class IsotonicConfidence:
         if len(quality) == 0:
             raise ValueError("There is nothing to fit: no items.")
         fitted = IsotonicRegression(y_min=0, y_max=1, increasing=False).fit(uncertainty, quality)
-        return cls(np.asarray(fitted.X_thresholds_, float), np.asarray(fitted.y_thresholds_, float))
+        return cls(fitted.X_thresholds_.tolist(), fitted.y_thresholds_.tolist())
 
     def __call__(self, uncertainty: Any) -> np.ndarray:
         """The confidence that goes with each uncertainty."""

@@ -146,3 +146,7 @@ class Task(ABC):
     def log_probabilities(self, model: torch.nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
         """ln p of every class, (examples, classes), for tasks that have classes."""
         raise ValueError("This task has no classes.")
+
+    def moments(self, model: torch.nn.Module, inputs: dict[str, Any]) -> Any:
+        """Mean and variance of each example's prediction, for tasks that predict numbers."""
+        raise ValueError("This task predicts no numbers.")

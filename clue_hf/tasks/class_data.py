@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import datasets
+import numpy as np
 import torch
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 from transformers.utils import logging
@@ -80,39 +81,51 @@ class TextData:
             dataset = datasets.Dataset.from_list(dataset)
         if not isinstance(dataset, datasets.Dataset) or "input_ids" in dataset.column_names:
             return dataset
-        columns, limit = dataset.column_names, config.max_source_length
-        text, label = find_text_columns(columns, config.source_column, config.label_column)
-        numbers = label_numbers(dataset, label, self.names, name)
-
-        def encode(rows: dict[str, list[Any]], indices: list[int]) -> dict[str, Any]:
-            values = column_values(rows, text, "source_column")
-            check_texts(values, text, "source_column", indices[0])
-            sources = [config.source_prefix + value for value in values]
-            encoded = self.tokenizer(sources, verbose=False)
-            cut = [len(ids) > limit for ids in encoded["input_ids"]]
-            if any(cut):
-                encoded = self.tokenizer(sources, truncation=True, max_length=limit)
-            return {**encoded, "labels": numbers[indices].tolist(), CUT: cut}
-
-        found = dataset.map(
-            encode,
-            batched=True,
-            with_indices=True,
-            remove_columns=columns,
-            num_proc=config.preprocessing_num_workers,
-            desc=f"Tokenising {name}",
-        )
-        count, rows = sum(found[CUT][:]), len(found)
-        if count:
-            share = f"{count:,} of {rows:,} {name} sources ({count / rows:.1%})"
-            logger.warning(f"{share} were truncated to max_source_length={limit}.")
-        return found.remove_columns(CUT)
+        text, label = find_text_columns(dataset.column_names, config.source_column, config.label_column)
+        labels = label_numbers(dataset, label, self.names, name)
+        return tokenized(dataset, text, labels, self.tokenizer, config, name)
 
     def collator(self, config: CLUEConfig) -> Any:
         return DataCollatorWithPadding(self.tokenizer, pad_to_multiple_of=config.pad_to_multiple_of)
 
     def train_collator(self, config: CLUEConfig) -> Any:
         return None
+
+
+def tokenized(
+    dataset: datasets.Dataset,
+    text: str,
+    labels: np.ndarray,
+    tokenizer: PreTrainedTokenizerBase,
+    config: CLUEConfig,
+    name: str,
+) -> datasets.Dataset:
+    """The texts of a column as tokens, with their labels; those that are too long are cut and counted."""
+    limit = config.max_source_length
+
+    def encode(rows: dict[str, list[Any]], indices: list[int]) -> dict[str, Any]:
+        values = column_values(rows, text, "source_column")
+        check_texts(values, text, "source_column", indices[0])
+        sources = [config.source_prefix + value for value in values]
+        encoded = tokenizer(sources, verbose=False)
+        cut = [len(ids) > limit for ids in encoded["input_ids"]]
+        if any(cut):
+            encoded = tokenizer(sources, truncation=True, max_length=limit)
+        return {**encoded, "labels": labels[indices].tolist(), CUT: cut}
+
+    found = dataset.map(
+        encode,
+        batched=True,
+        with_indices=True,
+        remove_columns=dataset.column_names,
+        num_proc=config.preprocessing_num_workers,
+        desc=f"Tokenising {name}",
+    )
+    count, rows = sum(found[CUT][:]), len(found)
+    if count:
+        share = f"{count:,} of {rows:,} {name} sources ({count / rows:.1%})"
+        logger.warning(f"{share} were truncated to max_source_length={limit}.")
+    return found.remove_columns(CUT)
 
 
 def number_rows(dataset: Any) -> Any:

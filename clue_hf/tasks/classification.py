@@ -12,7 +12,8 @@ from torch import nn
 from ..errors import UserError
 from ..functional import error_and_entropy
 from ..kernels import logit_statistics
-from ..models.mc_dropout import active_dropout, has_dropout, mc_logits
+from ..models.ensemble import member_logits
+from ..models.mc_dropout import active_dropout, has_dropout
 from .base import Prediction, Task
 
 
@@ -32,19 +33,29 @@ class ClassificationTask(Task):
             An image or text classifier.
         mc_samples (`int`, *optional*, defaults to 0):
             Passes K with dropout active, in training and in evaluation; 0 for one pass, without dropout in evaluation.
+        train_mc_samples (`int`, *optional*):
+            Another number of passes in training.
         seed (`int`, *optional*, defaults to 0):
             Seed of the masks in evaluation.
         data:
             What prepares and collates raw examples.
     """
 
-    def __init__(self, model: nn.Module, mc_samples: int = 0, seed: int = 0, data: Any = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        mc_samples: int = 0,
+        seed: int = 0,
+        data: Any = None,
+        train_mc_samples: int | None = None,
+    ) -> None:
         if mc_samples and not has_dropout(model):
             raise UserError(
                 f"mc_samples={mc_samples} needs dropout, and the model has none: its passes would all be the same. "
                 "Set `dropout` above 0, or mc_samples=0."
             )
         self.mc_samples, self.seed, self.data = mc_samples, seed, data
+        self.train_mc_samples = mc_samples if train_mc_samples is None else train_mc_samples
 
     def prepare(self, dataset: Any, config: CLUEConfig, name: str) -> Any:
         return dataset if self.data is None else self.data.prepare(dataset, config, name)
@@ -84,12 +95,12 @@ class ClassificationTask(Task):
     def log_probabilities(self, model: nn.Module, inputs: dict[str, Any], passes: int | None = None) -> torch.Tensor:
         """ln p_MC of every class, (examples, classes); the logits where there is one pass only."""
         given = {name: value for name, value in inputs.items() if name not in ("labels", "row")}
-        passes = passes or max(self.mc_samples, 1)
+        passes = passes or max(self.train_mc_samples if model.training else self.mc_samples, 1)
         stochastic = self.mc_samples and not model.training
         with active_dropout(model, self.seed) if stochastic else nullcontext():
-            logits = mc_logits(model, given, passes).float()
+            logits = member_logits(model, given, passes).flatten(0, 1).float()
         self.num_classes = logits.shape[-1]
-        return logits[0] if passes == 1 else logits.log_softmax(-1).logsumexp(0) - math.log(passes)
+        return logits[0] if len(logits) == 1 else logits.log_softmax(-1).logsumexp(0) - math.log(len(logits))
 
     @torch.no_grad()
     def describe(self, model: nn.Module, inputs: dict[str, Any], passes: int = 1) -> torch.Tensor:

@@ -23,15 +23,15 @@ def test_cells_are_run_once_and_the_table_is_the_same_after_an_interruption(here
     assert main(words) == 0
     first = Path("out/test.json").read_text()
     methods = json.loads(first)["methods"]
-    assert list(methods) == ["ce", "clue-0.5", "clue-0.9", "ce + temperature", "ensemble of 2"]
+    assert list(methods) == ["ce", "clue:alpha=0.5", "clue:alpha=0.9", "ce + temperature", "ensemble of 2"]
     assert methods["ce + temperature"]["error"]["value"] == methods["ce"]["error"]["value"]
     for name in ("md", "tex", "csv"):
         assert "ensemble of 2" in Path(f"out/shifted.{name}").read_text()
     capsys.readouterr()
 
     kept = Path("out/cells/ce/seed-42/cell.json").stat().st_mtime_ns
-    shutil.rmtree("out/cells/clue-0.9/seed-43/model")  # as if it had been killed on the way
-    Path("out/cells/clue-0.9/seed-43/cell.json").unlink()
+    shutil.rmtree("out/cells/clue,alpha=0.9/seed-43/model")  # as if it had been killed on the way
+    Path("out/cells/clue,alpha=0.9/seed-43/cell.json").unlink()
     assert main(words) == 0
     assert capsys.readouterr().out.count("finished before") == 5
     assert Path("out/cells/ce/seed-42/cell.json").stat().st_mtime_ns == kept
@@ -42,7 +42,10 @@ def test_cells_are_run_once_and_the_table_is_the_same_after_an_interruption(here
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--methods", "ce,cule"], "`methods` must be among"),
+        (["--methods", "ce,cule"], "there is no objective 'cule'"),
+        (["--methods", "ce,clue:learning_rate=1"], "'clue:learning_rate=1' must be like clue:alpha=0.5"),
+        (["--methods", "ce,clue:alpha=2"], "alpha"),
+        (["--methods", "ce,ce"], "names 'ce' twice"),
         (["--methods", "clue"], "The baseline 'ce' must be among the methods"),
         (["--seeds", "0"], "`seeds` must be at least 1"),
     ],

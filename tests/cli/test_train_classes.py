@@ -18,6 +18,7 @@ from transformers import (
 )
 
 from clue_hf.cli.main import main
+from clue_hf.evaluation.class_report import ClassificationReport
 
 
 ROOT = Path(__file__).parents[2]
@@ -215,3 +216,41 @@ def test_a_mistake_is_one_line_and_exit_code_2(here, settings, message, capsys):
     assert message in line
     assert "Traceback" not in error
     assert not Path("out/model.safetensors").exists()
+
+
+def test_what_follows_a_training_is_saved_and_loaded_with_the_model(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    settings = ["--num_train_epochs", "2", "--max_train_samples", "256", "--max_eval_samples", "120",
+                "--eval_strategy", "no", "--save_strategy", "no", "--disable_tqdm", "true"]  # fmt: skip
+    after = ["--ensemble", "2", "--calibrator", "isotonic", "--error_predictor", "deup"]
+    assert main(["train", QUICKSTART, *settings, *after, "--output_dir", "out"]) == 0
+    rows = json.loads(Path("out/results.json").read_text())["rows"]
+    names = [row["objective"] for row in rows if row["split"] == "test"]
+    assert names[3:] == ["clue x 2", "clue x 2 + isotonic", "clue x 2 + deup"]
+    stored = json.loads(Path("out/clue/uncertainty.json").read_text())
+    assert (stored["task"], stored["mc_samples"], stored["members"]) == ("classification", 5, ["members/1"])
+    assert not list(Path("out").rglob("*.pkl"))
+
+    model = AutoModelForImageClassification.from_pretrained("out/clue")  # the first member is a model like any other
+    assert model.config.num_labels == 10
+    capsys.readouterr()
+    words = ["evaluate", "out/clue", "--config", QUICKSTART, "--max_eval_samples", "120", "--resamples", "0"]
+    assert main([*words, "--report_dir", "report"]) == 0
+    report = json.loads(Path("report/report.json").read_text())
+    told = report["description"]["settings"]
+    assert (told["mc_samples"], told["members"], told["calibrator"]) == (5, 2, "isotonic")
+    assert told["error_predictor"] == "deup"
+    # other masks in evaluation than after training, so the same up to the noise of five passes
+    trained = {row["objective"]: row for row in rows if row["split"] == "test"}
+    assert report["metrics"]["raw"]["nll"]["value"] == pytest.approx(trained["clue x 2"]["nll"], abs=0.15)
+    found = report["metrics"]["raw"]["uncertainty_auc"]["value"]
+    assert found == pytest.approx(trained["clue x 2 + deup"]["uncertainty_auc"], abs=0.05)
+    again = ClassificationReport.load("report")
+    assert again.raw.own_uncertainty is not None
+    assert ((again.raw.uncertainty >= 0) & (again.raw.uncertainty <= 1)).all()
+
+
+def test_a_calibrator_of_numbers_is_refused_for_classes(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", QUICKSTART, "--calibrator", "quantile", "--output_dir", "out"]) == 2
+    assert "'quantile' is not for models of this kind" in capsys.readouterr().err

@@ -1,0 +1,118 @@
+"""Does the guarantee of abstention thresholds hold? 1,000 calibration sets from laws whose true risk is known."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from measure import write_table
+from scipy.stats import binom
+
+from clue_hf.posthoc import abstention_threshold
+
+
+SIZES, RISKS, DELTA, MIN_COVERAGE = (200, 1000, 5000), (0.05, 0.1, 0.2), 0.1, 0.2
+#: The shares of what is answered at which the best threshold is looked for.
+FINE = 100_000
+
+
+@dataclass(frozen=True)
+class Law:
+    """
+    Uncertainties spread evenly over [0, 1), or over that many tied levels in it, and a loss whose mean at the
+    uncertainty u is `mean_loss(u)`: 0 or 1, or (where `graded`) a beta variable.
+    """
+
+    mean_loss: Callable[[np.ndarray], np.ndarray]
+    levels: int | None = None
+    graded: bool = False
+
+    def draw(self, generator: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+        uncertainty = generator.random(n)
+        if self.levels:
+            uncertainty = np.floor(uncertainty * self.levels) / self.levels
+        mean = self.mean_loss(uncertainty)
+        if self.graded:
+            return uncertainty, generator.beta(2 * mean + 1e-12, 2 * (1 - mean))
+        return uncertainty, (generator.random(n) < mean).astype(float)
+
+    def risks(self) -> tuple[np.ndarray, np.ndarray]:
+        """Thresholds, ascending, and the true risk below each: exact at ties, else by the midpoint rule."""
+        cells = self.levels or FINE
+        middle = np.arange(cells) / cells + (0 if self.levels else 0.5 / cells)
+        return np.arange(1, cells + 1) / cells, np.cumsum(self.mean_loss(middle)) / np.arange(1, cells + 1)
+
+
+LAWS = {
+    "0/1 loss, `u^2 / 2`": Law(lambda u: u**2 / 2),
+    "0/1 loss, falls, then rises": Law(lambda u: 0.01 + 0.6 * (u - 0.3) ** 2),
+    "0/1 loss, 10 tied levels": Law(lambda u: (u + 0.05) ** 2 / 2, levels=10),
+    "0/1 loss, 8 tied levels, up and down": Law(lambda u: 0.105 - 0.095 * np.cos(np.pi * 8 * u), levels=8),
+    "loss in [0, 1], `u^2 / 2`": Law(lambda u: u**2 / 2, graded=True),
+}
+
+
+def highest(uncertainty: np.ndarray, loss: np.ndarray, max_risk: float) -> float:
+    """What one would do without a test: the highest threshold whose risk on the calibration rows is low enough."""
+    order = np.argsort(uncertainty)
+    candidates, rows = np.unique(uncertainty[order], return_index=True)
+    candidates, rows = np.append(candidates, 1.0), np.append(rows, len(loss))
+    safe = np.append(0, np.cumsum(loss[order]))[rows] <= max_risk * rows
+    safe &= rows >= MIN_COVERAGE * len(loss)
+    return float(candidates[safe][-1]) if safe.any() else 0.0
+
+
+def row(name: str, law: Law, n: int, max_risk: float, draws: int) -> list[str]:
+    generator = np.random.default_rng(n)
+    thresholds, risks = law.risks()
+    certified, naive = np.zeros(draws), np.zeros(draws)
+    for number in range(draws):
+        rows = law.draw(generator, n)
+        certified[number] = min(abstention_threshold(*rows, max_risk, DELTA, MIN_COVERAGE).threshold or 0.0, 1.0)
+        naive[number] = highest(*rows, max_risk)
+
+    def exceeds(found: np.ndarray) -> float:
+        """The share of draws in which something is answered at a true risk above the one asked for."""
+        return float(np.mean((found > 0) & (np.interp(found, thresholds, risks) > max_risk)))
+
+    safe = thresholds[risks <= max_risk]
+    best = safe[-1] if len(safe) else 0.0
+    bound = binom.ppf(0.999, draws, DELTA) / draws
+    assert exceeds(certified) <= bound, (name, n, max_risk, exceeds(certified), bound)
+    return [
+        name,
+        f"{n:,}",
+        f"{max_risk:g}",
+        f"{exceeds(certified):.1%}",
+        f"{exceeds(naive):.1%}",
+        f"{best:.1%}",
+        f"{certified.mean():.1%}",
+        f"{np.mean(certified == 0):.1%}",
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--draws", type=int, default=1000, help="calibration sets for each row")
+    draws = parser.parse_args().draws
+    rows = [row(name, law, n, risk, draws) for name, law in LAWS.items() for n in SIZES for risk in RISKS]
+    bound = binom.ppf(0.999, draws, DELTA) / draws
+    write_table(
+        "abstention",
+        "Abstention with a guarantee",
+        ["law", "rows", "risk asked for", "exceeded", "without a test", "best coverage", "coverage", "none found"],
+        rows,
+        f"Each row: {draws:,} calibration sets, delta = {DELTA:g}, sequences from {MIN_COVERAGE:.0%} of the rows. "
+        "`exceeded`: the share of sets whose threshold has a true risk above the one asked for; the guarantee "
+        f"is {DELTA:.0%}, and the run fails above {bound:.1%}, which a share of {DELTA:.0%} stays below with "
+        f"probability 99.9 % in {draws:,} sets. `without a test`: the same of the highest threshold whose risk on the "
+        "calibration rows is low enough. `best coverage`: what could be answered if the law were known. `coverage`: "
+        "what is answered on average, nothing where no threshold is found. `u^2 / 2` is the mean loss at the "
+        "uncertainty u, which is spread evenly over [0, 1).",
+    )
+
+
+if __name__ == "__main__":
+    main()

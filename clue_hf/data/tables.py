@@ -1,0 +1,290 @@
+"""Tables: csv files, and columns as numbers, times or texts; where a value cannot be read, its row is named."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+from collections import Counter
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import UserError
+
+
+#: What stands for a missing number or time in a column of texts: what pandas takes for one in a csv file.
+MISSING = (
+    ["#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>"]
+    + ["N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"]
+)  # fmt: skip
+NUMBER = r"^[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|(?i:inf|infinity))$"
+TIME = r"^\d{4}[-/]\d{2}[-/]\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?: ?(?:Z|UTC|GMT|[+-]\d{2}:?\d{2}))?)?$"
+#: Dates that people write in another order or with fewer digits.
+OTHER_TIME = r"^\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[T ].*)?$"
+#: How pandas calls an index that was written with the columns.
+INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
+SEPARATORS = {"csv": ",", "tsv": "\t"}
+
+
+class Table:
+    """
+    The columns of a dataset as arrow arrays.
+
+    Args:
+        data (`datasets.Dataset`, `dict[str, list]` or `pandas.DataFrame`):
+            The rows. The values of a dict may be lists, arrays, tensors or series.
+    """
+
+    def __init__(self, data: Any) -> None:
+        if isinstance(data, (datasets.DatasetDict, datasets.IterableDataset)) or not hasattr(data, "__getitem__"):
+            raise UserError(f"A table is a datasets.Dataset or a dict of columns, not a {type(data).__name__}.")
+        self._data = data.with_format("arrow") if isinstance(data, datasets.Dataset) else data
+        self._arrays: dict[str, pa.Array] = {}
+        self.names: list[str] = data.column_names if isinstance(data, datasets.Dataset) else list(data)
+        self.num_rows = len(data) if isinstance(data, datasets.Dataset) else _common_length(data, self.names)
+
+    def column(self, name: str, option: str = "The column") -> pa.Array:
+        """The values of a column; raises where there is none of that name, with the nearest name there is."""
+        if name not in self.names:
+            close = get_close_matches(name, self.names, 1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise UserError(f"{option} {name!r} is not in the data, whose columns are {', '.join(self.names)}.{hint}")
+        if name not in self._arrays:
+            values = self._data[name]
+            self._arrays[name] = (
+                _plain(values[:]) if isinstance(self._data, datasets.Dataset) else _as_array(values, name)
+            )
+        return self._arrays[name]
+
+    def class_names(self, name: str) -> list[str]:
+        """The names of the classes where a column is a `ClassLabel`."""
+        feature = self._data.features[name] if isinstance(self._data, datasets.Dataset) else None
+        return list(feature.names) if isinstance(feature, datasets.ClassLabel) else []
+
+
+def _common_length(data: Any, names: list[str]) -> int:
+    for name in names:
+        if isinstance(data[name], str) or not hasattr(data[name], "__len__") or getattr(data[name], "ndim", 1) == 0:
+            found = repr(data[name])[:40]
+            raise UserError(f"The column {name!r} must be a list of values, but is {found}: one row is a list of one.")
+    lengths = {name: len(data[name]) for name in names}
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{name!r} {length}" for name, length in lengths.items())
+        raise UserError(f"The columns differ in their number of rows: {listed}.")
+    return next(iter(lengths.values()), 0)
+
+
+def _as_array(values: Any, name: str) -> pa.Array:
+    try:
+        return _plain(pa.array(np.asarray(values) if hasattr(values, "detach") else values, from_pandas=True))
+    except pa.ArrowNotImplementedError as error:
+        raise UserError(f"The column {name!r} holds values that no table can have: {error}") from error
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:  # values of several types, as in [1, "n/a"]
+        if np.ndim(values) != 1:
+            raise UserError(f"The column {name!r} must have one value for each row: {error}") from error
+        return pa.array([None if value is None else str(value) for value in values], pa.large_string())
+
+
+def _plain(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """One array without a dictionary; texts of one type."""
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    return array.cast(pa.large_string()) if _is_text(array.type) else array
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    return any(test(kind) for test in tests)
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+
+
+# ---- what a column holds ----
+def find_kind(array: pa.Array, name: str, class_names: list[str]) -> str:
+    """
+    `"numeric"`, `"datetime"`, `"categorical"`, `"missing"` (no value at all) or `"other"` (lists, images ...).
+
+    Texts are categories unless all are numbers, or all are dates or times. Where most are, but not all, the first
+    that is not raises: it may be a mistake in the file.
+    """
+    if class_names:
+        return "categorical"
+    if array.null_count == len(array) or (pa.types.is_floating(array.type) and pc.all(pc.is_nan(array)).as_py()):
+        return "missing"
+    if _is_number(array.type):
+        return "numeric"
+    if _is_time(array.type):
+        return "datetime"
+    return _kind_of_texts(_values(array), name) if _is_text(array.type) else "other"
+
+
+def _kind_of_texts(texts: pa.Array, name: str) -> str:
+    present = len(texts) - texts.null_count
+    if not present:
+        return "missing"
+    hint = f" Mend the data, or name {name!r} in categorical_columns (or in ignored_columns)."
+    if _count(texts, NUMBER) == present:
+        return "numeric"
+    if _count(texts, TIME) == present:
+        return "datetime"
+    if 2 * _count(texts, TIME, OTHER_TIME) > present:
+        as_times(texts, name, hint)
+    if 2 * _count(pc.replace_substring_regex(texts, r"[,\s]", ""), NUMBER) > present:  # 12,5 or 1,234 among them
+        as_numbers(texts, name, hint)
+    return "categorical"
+
+
+def _count(texts: pa.Array, *patterns: str) -> int:
+    return pc.sum(pc.match_substring_regex(texts, "|".join(patterns))).as_py() or 0
+
+
+# ---- columns as numbers, times, texts ----
+def _trimmed(texts: pa.Array) -> pa.Array:
+    """Without spaces around the texts; blank ones are missing."""
+    texts = pc.utf8_trim_whitespace(texts)
+    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)
+
+
+def _values(texts: pa.Array) -> pa.Array:
+    """Texts to be read as numbers or times: markers of missing ones are missing."""
+    texts = _trimmed(texts)
+    marked = pc.is_in(texts, value_set=pa.array(MISSING, texts.type))
+    return pc.if_else(marked, pa.scalar(None, texts.type), texts)
+
+
+def as_numbers(array: pa.Array, name: str, hint: str = "", option: str = "The column") -> np.ndarray:
+    """Float64, nan where a value is missing; raises with the row where one is no number, or infinite."""
+    if _is_text(array.type):
+        texts = _values(array)
+        _check(pc.match_substring_regex(texts, NUMBER), texts, name, option, "numbers (as in 12.5 or 1e-4)", hint)
+        numbers = np.array([np.nan if text is None else float(text) for text in texts.to_pylist()], np.float64)
+    elif pa.types.is_null(array.type) or _is_number(array.type):
+        if pa.types.is_boolean(array.type):
+            array = array.cast(pa.uint8())
+        numbers = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    else:
+        raise UserError(f"{option} {name!r} must hold numbers, but holds {array.type}.{hint}")
+    infinite = np.flatnonzero(np.isinf(numbers))
+    if len(infinite):
+        raise UserError(
+            f"{option} {name!r} is infinite in row {infinite[0]} (counted from 0) and {len(infinite)} rows in all: "
+            "leave such values empty, or mend them."
+        )
+    return numbers
+
+
+def as_times(array: pa.Array, name: str, hint: str = "") -> np.ndarray:
+    """`datetime64[us]`, NaT where a value is missing: UTC where there is an offset, otherwise as written."""
+    what = "dates or times (as in 2012-04-21 or 2012-04-21 04:30:42)"
+    if _is_text(array.type):
+        texts = _values(array)
+        _check(pc.match_substring_regex(texts, TIME), texts, name, "The column", what, hint)
+        written = pc.replace_substring_regex(texts, r" ?(?:Z|UTC|GMT)$", "")
+        written = pc.replace_substring(written, "/", "-")
+        series = pd.Series(written.to_pylist(), dtype=object)
+        times = pd.to_datetime(series, format="ISO8601", utc=True, errors="coerce").dt.tz_convert(None)
+        there = pa.array(times.notna().to_numpy())  # false for a 31st of February
+        _check(pc.or_(there, pc.is_null(texts)), texts, name, "The column", what, hint)
+        return times.to_numpy().astype("datetime64[us]")
+    if pa.types.is_null(array.type):
+        return np.full(len(array), "NaT", "datetime64[us]")
+    if not _is_time(array.type):
+        raise UserError(f"The column {name!r} must hold {what}, but holds {array.type}.{hint}")
+    if pa.types.is_date(array.type):
+        array = array.cast(pa.timestamp("us"))
+    exact = array.type.unit != "ns"  # nanoseconds are cut
+    return array.cast(pa.timestamp("us", array.type.tz), safe=exact).cast(pa.timestamp("us")).to_numpy(False)
+
+
+def _check(good: pa.Array, texts: pa.Array, name: str, option: str, what: str, hint: str) -> None:
+    bad = np.flatnonzero(~pc.fill_null(good, True).to_numpy(zero_copy_only=False))
+    if len(bad):
+        value = str(texts[int(bad[0])].as_py())[:40]
+        others = f" (so are {len(bad) - 1:,} other rows)" if len(bad) > 1 else ""
+        raise UserError(
+            f"{option} {name!r} must hold {what}, but row {bad[0]} (counted from 0) is {value!r}, which is none"
+            f"{others}.{hint}"
+        )
+
+
+def as_texts(array: pa.Array, class_names: list[str] | tuple[str, ...] = ()) -> pa.Array:
+    """Categories as texts, null where missing: 1, 1.0 and "1" are the same one, numbers of classes get their names."""
+    if _is_text(array.type):
+        return _trimmed(array)
+    encoded = pc.dictionary_encode(array)
+    texts = [_text(value, class_names) for value in encoded.dictionary.to_pylist()]
+    return pa.array(texts, pa.large_string()).take(encoded.indices)
+
+
+def _text(value: Any, class_names: list[str] | tuple[str, ...]) -> str | None:
+    if value is None or value != value:
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if class_names and isinstance(value, int):
+        return class_names[value] if 0 <= value < len(class_names) else None
+    return str(value)
+
+
+# ---- csv files ----
+def read_csv(path: str, option: str = "train_file") -> datasets.Dataset:
+    """
+    The rows of a csv or tsv file, gzipped or not; `option` names it in error messages.
+
+    The type of a column is found from all its rows. (`datasets` finds it from the first 10,000, and fails at a later
+    row that is 1.5 or "n. a." where those were whole numbers, without a word on where it is.)
+    """
+    check_header(path, option)
+    try:
+        frame = pd.read_csv(path, sep=SEPARATORS[_ending(path)], low_memory=False)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{option} {path!r} cannot be read: {str(error).strip()}") from error
+    if not isinstance(frame.index, pd.RangeIndex):
+        raise UserError(f"{option} {path!r}: the rows have more values than the first line has names.")
+    if not len(frame):
+        raise UserError(f"{option} {path!r} has no rows.")
+    return datasets.Dataset.from_pandas(frame, preserve_index=False)
+
+
+def check_header(path: str, option: str = "train_file") -> None:
+    """
+    Raises where the first line of a csv or tsv file names a column twice (readers rename the second one without a
+    word), or has other separators. Files of other kinds pass.
+    """
+    ending = _ending(path)
+    if ending not in SEPARATORS:
+        return
+    try:
+        with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
+            names = next(csv.reader(file, delimiter=SEPARATORS[ending]), [])
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{option} {path!r} cannot be read: {error}") from error
+    if not any(name.strip() for name in names):
+        raise UserError(f"{option} {path!r} is empty, or its first line does not name the columns.")
+    twice = [name for name, count in Counter(names).items() if count > 1 and name]
+    if twice:
+        raise UserError(f"{option} {path!r} has {names.count(twice[0])} columns named {twice[0]!r}: rename them.")
+    other = next((mark for mark in ",;\t" if mark in names[0] and mark != SEPARATORS[ending]), None)
+    if len(names) == 1 and other:
+        raise UserError(
+            f"{option} {path!r} seems to be separated by {other!r}: a .csv file has commas, a .tsv file has tabs."
+        )
+
+
+def _ending(path: str) -> str:
+    return Path(path.lower().removesuffix(".gz")).suffix.lstrip(".")

@@ -1,0 +1,80 @@
+"""Numbers to predict: read from a column, standardised by the training data, and brought back to their own units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import datasets
+import numpy as np
+
+from ..errors import UserError
+from .columns import check_column
+
+
+KNOWN_TARGETS = ("target", "label", "labels", "score", "value", "y")
+
+
+@dataclass(frozen=True)
+class TargetScale:
+    """
+    Mean and standard deviation of the training targets: losses run on `(target - mean) / std`, reports in the
+    target's own units.
+
+    Args:
+        mean, std (`float`):
+            Of the training targets.
+    """
+
+    mean: float = 0.0
+    std: float = 1.0
+
+    @classmethod
+    def fit(cls, targets: np.ndarray) -> TargetScale:
+        """From the training targets; raises where they do not vary."""
+        std = float(np.std(targets))
+        if not std > 0:
+            raise UserError(
+                f"The target is the same in all training rows ({targets[0]:g}): there is nothing to learn."
+            )
+        return cls(float(np.mean(targets)), std)
+
+    @classmethod
+    def of_config(cls, config: Any) -> TargetScale | None:
+        """The scale that a model was trained with, if it was with one."""
+        mean, std = getattr(config, "target_mean", None), getattr(config, "target_std", None)
+        return None if mean is None or std is None else cls(mean, std)
+
+    def store(self, config: Any) -> None:
+        """Keeps the scale in a model's config, with which it is saved."""
+        config.target_mean, config.target_std = self.mean, self.std
+
+    def standardize(self, targets: np.ndarray) -> np.ndarray:
+        return ((targets - self.mean) / self.std).astype(np.float32)
+
+
+def find_target_column(columns: list[str], target: str | None) -> str:
+    """The column of the number to predict: the one named, or the first known name that is there."""
+    if target:
+        check_column(columns, target, "target_column")
+        return target
+    found = next((name for name in KNOWN_TARGETS if name in columns), None)
+    if found is None:
+        raise UserError(
+            f"Which column holds the number to predict? The columns are {', '.join(columns)}: set target_column."
+        )
+    return found
+
+
+def target_values(dataset: datasets.Dataset, column: str, split: str = "train") -> np.ndarray:
+    """The numbers of a column as float64; raises with the row where one is missing, infinite or no number."""
+    values = dataset.select_columns([column]).with_format("arrow")[:][column].to_pylist()
+    for row, value in enumerate(values):
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not np.isfinite(value):
+            found = "missing" if value is None else repr(value)
+            raise UserError(
+                f"target_column {column!r} must hold finite numbers, but row {row} (counted from 0) of the {split} "
+                f"data is {found}."
+            )
+    return np.array(values, dtype=np.float64)

@@ -1,0 +1,62 @@
+"""`uncertainty.json`: what a saved model's uncertainty is made of, beside its weights."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from transformers.utils import cached_file
+
+from ..errors import UserError
+
+
+UNCERTAINTY_FILE = "uncertainty.json"
+VERSION = 1
+
+
+def read_uncertainty(name: str, subfolder: str = "") -> dict[str, Any]:
+    """
+    What stands in the `uncertainty.json` of a folder or of a Hub repository; nothing where there is none.
+
+    Known keys are `task`, `mc_samples` (passes with dropout), `members` (folders of the other models of an ensemble),
+    `calibrator`, `error_predictor` (its folder and bounds), and what `clue-hf calibrate` fits.
+    """
+    path = cached_file(
+        name,
+        UNCERTAINTY_FILE,
+        subfolder=subfolder,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    if path is None:
+        return {}
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise UserError(
+            f"{UNCERTAINTY_FILE} of {name!r} is damaged ({error}). Delete it, or write it anew: clue-hf calibrate."
+        ) from error
+    version = content.get("version") if isinstance(content, dict) else None
+    if version != VERSION:
+        newer = isinstance(version, int) and version > VERSION
+        advice = "update clue_hf" if newer else "write it anew: clue-hf calibrate"
+        raise UserError(
+            f"{UNCERTAINTY_FILE} of {name!r} has version {version!r}, and this clue_hf reads version {VERSION}: "
+            f"{advice}."
+        )
+    return content
+
+
+def write_uncertainty(folder: str | Path, **parts: Any) -> None:
+    """Adds to the `uncertainty.json` of a folder, or begins one; a part that is `None` is taken out."""
+    folder = Path(folder)
+    path = folder / UNCERTAINTY_FILE
+    content = read_uncertainty(str(folder)) if path.exists() else {}
+    content = {key: value for key, value in {**content, **parts}.items() if key != "version" and value is not None}
+    temporary = path.with_suffix(".tmp")
+    text = json.dumps({"version": VERSION, **content}, indent=2, allow_nan=False)
+    temporary.write_text(text + "\n", encoding="utf-8")
+    os.replace(temporary, path)  # a reader sees the old file or the new one

@@ -1,0 +1,119 @@
+"""The regression task: an item is one row with a number to predict."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import nn
+
+from ..errors import UserError
+from ..models.ensemble import member_logits
+from ..models.mc_dropout import active_dropout, has_dropout
+from .base import Prediction, Task
+
+
+if TYPE_CHECKING:
+    from ..config import CLUEConfig
+    from ..objectives import Objective
+
+
+class Moments(NamedTuple):
+    """Mean and variance of the prediction of each row, in the units of the labels."""
+
+    mean: torch.Tensor
+    variance: torch.Tensor
+
+
+class RegressionTask(Task):
+    """
+    Regression by the mean over stochastic passes.
+
+    The error is `(y - mean)^2`, the uncertainty the variance over the passes (`correction=1`), plus the mean predicted
+    variance where the head predicts one. Labels are standardised; the variance is at least `min_variance`.
+
+    Args:
+        model ([`~transformers.PreTrainedModel`]):
+            A model with one output, the prediction, or two: the prediction and its log variance.
+        mc_samples (`int`, *optional*, defaults to 0):
+            Passes K with dropout active, in training and in evaluation; 0 for one pass, without dropout in evaluation.
+        seed (`int`, *optional*, defaults to 0):
+            Seed of the masks in evaluation.
+        data:
+            What prepares and collates raw examples.
+        train_mc_samples (`int`, *optional*):
+            Another number of passes in training.
+        min_variance (`float`, *optional*, defaults to 1e-6):
+            The least variance.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        mc_samples: int = 0,
+        seed: int = 0,
+        data: Any = None,
+        train_mc_samples: int | None = None,
+        min_variance: float = 1e-6,
+    ) -> None:
+        if mc_samples and not has_dropout(model):
+            raise UserError(
+                f"mc_samples={mc_samples} needs dropout, and the model has none: its passes would all be the same. "
+                "Set `dropout` above 0, or mc_samples=0."
+            )
+        self.mc_samples, self.seed, self.data, self.min_variance = mc_samples, seed, data, min_variance
+        self.train_mc_samples = mc_samples if train_mc_samples is None else train_mc_samples
+
+    def prepare(self, dataset: Any, config: CLUEConfig, name: str) -> Any:
+        return dataset if self.data is None else self.data.prepare(dataset, config, name)
+
+    def collator(self, config: CLUEConfig) -> Any:
+        return None if self.data is None else self.data.collator(config)
+
+    def train_collator(self, config: CLUEConfig) -> Any:
+        return None if self.data is None else self.data.train_collator(config)
+
+    def predict(
+        self, model: nn.Module, inputs: dict[str, Any], objective: Objective, return_outputs: bool = False
+    ) -> Prediction:
+        labels = inputs.get("labels")
+        if labels is None:
+            raise ValueError("The batch has no `labels`: name the column of the number to predict (target_column).")
+        mean, variance = self.moments(model, inputs)
+        error = (labels.reshape(mean.shape).to(mean.dtype) - mean) ** 2
+        outputs = torch.stack([mean, variance], -1) if return_outputs else None
+        return Prediction(error, variance, torch.arange(len(mean), device=mean.device), len(mean), outputs=outputs)
+
+    def moments(self, model: nn.Module, inputs: dict[str, Any], passes: int | None = None) -> Moments:
+        """Mean and variance of every row: over the passes, and by the head."""
+        given = {name: value for name, value in inputs.items() if name not in ("labels", "row")}
+        passes = passes or max(self.train_mc_samples if model.training else self.mc_samples, 1)
+        stochastic = self.mc_samples and not model.training
+        with active_dropout(model, self.seed) if stochastic else nullcontext():
+            logits = member_logits(model, given, passes).float()  # members, passes, rows, outputs
+        mean, variance = _over_passes(logits, self.min_variance)
+        total = mean.mean(0)
+        # of several models as one: what they expect of the error, and how they differ
+        spread = (variance + mean**2).mean(0) - total**2 if len(mean) > 1 else variance[0]
+        return Moments(total, spread.clamp(min=self.min_variance))
+
+    @torch.no_grad()
+    def describe(self, model: nn.Module, inputs: dict[str, Any], passes: int = 1) -> torch.Tensor:
+        mean, variance = self.moments(model, inputs, passes if passes > 1 else None)
+        error = (inputs["labels"].reshape(mean.shape).to(mean.dtype) - mean) ** 2
+        unknown = torch.full_like(error, float("nan"))
+        return torch.stack([error, variance, unknown, unknown], -1).unsqueeze(1)
+
+    def count(self, batches: list[dict[str, Any]]) -> torch.Tensor:
+        items = torch.tensor(sum(len(batch["labels"]) for batch in batches), device=batches[0]["labels"].device)
+        return torch.stack([items, items])
+
+
+def _over_passes(logits: torch.Tensor, min_variance: float) -> Moments:
+    """Mean and variance of each member, (members, rows)."""
+    means = logits[..., 0]
+    variance = means.var(1, correction=1) if means.shape[1] > 1 else torch.zeros_like(means[:, 0])
+    if logits.shape[-1] == 2:
+        variance = variance + logits[..., 1].exp().mean(1)
+    return Moments(means.mean(1), variance.clamp(min=min_variance))
