@@ -15,16 +15,21 @@ _PUBLIC = {
     "ClassificationEvaluator": "evaluation",
     "ClassificationReport": "evaluation",
     "EvaluationReport": "evaluation",
+    "RegressionEvaluator": "evaluation",
+    "RegressionReport": "evaluation",
     "UncertaintyEvaluator": "evaluation",
+    "UncertaintyPipeline": "hub",
     "UserError": "errors",
     "generate_with_uncertainty": "evaluation",
     "mc_predict": "models.mc_dropout",
+    "pipeline": "hub",
     "score_with_uncertainty": "evaluation",
 }
 _MODULES = (
     "data",
     "evaluation",
     "functional",
+    "hub",
     "kernels",
     "metrics",
     "models",
@@ -41,10 +46,13 @@ if TYPE_CHECKING:
         ClassificationEvaluator,
         ClassificationReport,
         EvaluationReport,
+        RegressionEvaluator,
+        RegressionReport,
         UncertaintyEvaluator,
         generate_with_uncertainty,
         score_with_uncertainty,
     )
+    from .hub.pipeline import UncertaintyPipeline, pipeline
     from .models.mc_dropout import mc_predict
     from .trainer import CLUETrainer
 
@@ -54,11 +62,15 @@ __all__ = [
     "ClassificationEvaluator",
     "ClassificationReport",
     "EvaluationReport",
+    "RegressionEvaluator",
+    "RegressionReport",
     "UncertaintyEvaluator",
+    "UncertaintyPipeline",
     "UserError",
     "__version__",
     "generate_with_uncertainty",
     "mc_predict",
+    "pipeline",
     "score_with_uncertainty",
 ]
 

@@ -48,8 +48,11 @@ class CLUEConfig(Seq2SeqTrainingArguments):
             Classification and regression: error and uncertainty are those of the mean of so many passes with dropout,
             in training and in evaluation; 0 is one plain pass. By default 5 for classes and 20 for numbers, or 0 for a
             model without dropout.
-        train_mc_samples (`int`, *optional*):
-            Another number of passes in training: 1 is how models with dropout are usually trained.
+        plain_mc_samples (`int`, *optional*):
+            Another number of passes in training where the loss is the error alone (`ce`, `mse`, and plain training
+            before another objective): 1 is how models with dropout are usually trained.
+        variance_head (`bool`, *optional*, defaults to `False`):
+            Regression: the model also predicts a variance; always so with the objective `nll`.
         min_variance (`float`, *optional*, defaults to 1e-6):
             Regression: the least variance, in units of the standardised target.
         fused_head (`str`, *optional*, defaults to `"auto"`):
@@ -62,7 +65,7 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         source_column (`str`, *optional*):
             Column of the source text (or prompt); dots reach into nested columns: `translation.en`.
         target_column (`str`, *optional*):
-            Column of the target text (or completion).
+            Column of the target text (or completion), or of the number to predict.
         source_prefix (`str`, *optional*, defaults to `""`):
             Text put before every source, such as `"summarize: "`.
         max_source_length (`int`, *optional*, defaults to 512):
@@ -117,8 +120,12 @@ class CLUEConfig(Seq2SeqTrainingArguments):
             "dropout)."
         },
     )
-    train_mc_samples: int | None = field(
-        default=None, metadata={"help": "Another number of passes in training (default: mc_samples)."}
+    plain_mc_samples: int | None = field(
+        default=None,
+        metadata={"help": "Another number of passes in training where the loss is the error alone; 1 is usual."},
+    )
+    variance_head: bool = field(
+        default=False, metadata={"help": "Regression: also predict a variance (always so with objective nll)."}
     )
     min_variance: float = field(
         default=1e-6, metadata={"help": "Regression: the least variance, in units of the standardised target."}
@@ -130,7 +137,7 @@ class CLUEConfig(Seq2SeqTrainingArguments):
     source_column: str | None = field(
         default=None, metadata={"help": "Column of the source text or prompt; dots reach inside: translation.en"}
     )
-    target_column: str | None = field(default=None, metadata={"help": "Column of the target text or completion."})
+    target_column: str | None = field(default=None, metadata={"help": "Column of the target text or completion, or of the number to predict."})
     source_prefix: str = field(default="", metadata={"help": "Text put before every source: 'summarize: '."})
     max_source_length: int = field(
         default=512, metadata={"help": "Longer sources are truncated to so many tokens, and counted."}
@@ -181,7 +188,7 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         for name in ("max_source_length", "max_target_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, but is {getattr(self, name)!r}.")
-        for name in ("mc_samples", "train_mc_samples"):
+        for name in ("mc_samples", "plain_mc_samples"):
             if (getattr(self, name) or 0) < 0:
                 raise ValueError(f"`{name}` must not be negative, but is {getattr(self, name)!r}.")
         for name in ("cals_margin", "min_variance"):

@@ -19,6 +19,7 @@ from .config import CLUEConfig
 from .data.sampler import LengthGroupedSampler, token_lengths
 from .models.loading import add_adapter, load_text_model, load_tokenizer
 from .objectives import OBJECTIVES, Objective, Plain
+from .pushing import PushMixin
 from .tasks import STATISTICS, Task, make_task, summarize
 
 
@@ -35,7 +36,7 @@ OBJECTIVE_STATE = "objective.safetensors"
 FLAT = 0.9
 
 
-class CLUETrainer(Seq2SeqTrainer):
+class CLUETrainer(PushMixin, Seq2SeqTrainer):
     """
     Trains models whose uncertainty matches their error. A drop-in replacement for [`~transformers.Seq2SeqTrainer`]
     that also takes what TRL users are used to.
@@ -78,7 +79,6 @@ class CLUETrainer(Seq2SeqTrainer):
     model: Any
     # the loss is divided by the items of the whole window: transformers must not divide it again
     loss_is_scaled_for_ga = True
-    _tag_names = ("clue", "uncertainty", "calibration")
 
     def __init__(
         self,

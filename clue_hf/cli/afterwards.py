@@ -50,7 +50,7 @@ def train_error_predictor(
     """
     own = copy.copy(config)
     own.task, own.objective, own.label_smoothing_factor = "regression", "mse", 0.0
-    own.plain_steps, own.plain_epochs, own.mc_samples, own.train_mc_samples = 0, 0, 0, 0
+    own.plain_steps, own.plain_epochs, own.mc_samples, own.plain_mc_samples = 0, 0, 0, 0
     own.eval_strategy, own.save_strategy, own.load_best_model_at_end = "no", "no", False  # type: ignore[assignment]
     own.output_dir, own.resume_from_checkpoint = str(folder), None
     set_seed(own.seed)

@@ -100,7 +100,9 @@ class EvaluateArguments:
         metadata={"help": f"How outputs are judged: {', '.join(QUALITIES)}; of several (bleu,chrf) the first leads."},
     )
     source_column: str | None = field(default=None, metadata={"help": "Column of the source text or prompt."})
-    target_column: str | None = field(default=None, metadata={"help": "Column of the reference text."})
+    target_column: str | None = field(
+        default=None, metadata={"help": "Column of the reference text, or of the number to predict."}
+    )
     entropy_column: str | None = field(
         default=None, metadata={"help": "Column with the true entropy of a row's targets, where it is known."}
     )
@@ -120,8 +122,8 @@ class EvaluateArguments:
     mc_samples: int | None = field(
         default=None,
         metadata={
-            "help": "Probabilities from the mean of so many passes with dropout (default: 5 for classifiers with "
-            "dropout, else 0, one plain pass)."
+            "help": "Predictions from the mean of so many passes with dropout (default: as trained, or 5 for "
+            "classifiers and 20 for regressors with dropout, else 0, one plain pass)."
         },
     )
     compat: str | None = field(
@@ -136,11 +138,14 @@ class EvaluateArguments:
         default=None, metadata={"help": "Folder of the report (default: uncertainty_report in the model's folder)."}
     )
     resume: bool = field(default=False, metadata={"help": "Continue the interrupted evaluation in that folder."})
-    image_column: str | None = field(default=None, metadata={"help": "Classifiers: column of the image."})
+    image_column: str | None = field(default=None, metadata={"help": "Classifiers, regressors: column of the image."})
     label_column: str | None = field(default=None, metadata={"help": "Classifiers: column of the class."})
     calibrator: str | None = field(
         default=None,
-        metadata={"help": f"Classifiers: fit on the validation split and report beside: {', '.join(CALIBRATORS)}."},
+        metadata={
+            "help": f"Fit on the validation split and report beside: {', '.join(CALIBRATORS)} for classifiers, "
+            "quantile for regressors."
+        },
     )
     corruption: str | None = field(
         default=None,
@@ -152,12 +157,15 @@ class EvaluateArguments:
         metadata={"help": "Classifiers: split from out of distribution, to be told from the others by uncertainty."},
     )
     ood_file: str | None = field(default=None, metadata={"help": "The same from an npz file of images."})
+    min_variance: float = field(
+        default=1e-6, metadata={"help": "Regressors: the least variance, in units of the standardised target."}
+    )
 
     def __post_init__(self) -> None:
         self.corruptions = known_names("corruption", [self.corruption], CORRUPTIONS) if self.corruption else []
         self.severities = parse_severities(self.severity)
-        if self.calibrator is not None and self.calibrator not in CALIBRATORS:
-            raise ValueError(f"`calibrator` must be one of {', '.join(CALIBRATORS)}, not {self.calibrator!r}.")
+        if self.calibrator is not None and self.calibrator not in EVERY_CALIBRATOR:
+            raise ValueError(f"`calibrator` must be one of {', '.join(EVERY_CALIBRATOR)}, not {self.calibrator!r}.")
         if self.ood_split and self.ood_file:
             raise ValueError("Give `ood_split` or `ood_file`, not both.")
         self.scorers = known_names("scorers", self.scorers, SCORERS)

@@ -25,13 +25,11 @@ from .predicting import PredictingExperiment
 from .training import Experiment
 
 
-#: Settings that a method may have of its own: those that leave the plain start as it is.
+#: Settings that a method may have of its own: those that leave the plain start as it is, or do without it.
 OWN_SETTINGS = (
     "alpha", "level", "clue_gradient", "alpha_warmup_steps", "pe_weight", "focal_gamma", "cals_margin",
-    "label_smoothing_factor", "mc_samples", "train_mc_samples",
+    "label_smoothing_factor", "mc_samples", "plain_mc_samples", "variance_head", "plain_epochs", "plain_steps",
 )  # fmt: skip
-#: The name of the part of a training that all methods share.
-PLAIN = "plain"
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ class Cell:
         """Trains and keeps what is predicted. `cell.json` comes last: without it, the cell is done again."""
         self.folder.mkdir(parents=True, exist_ok=True)
         own = self.method.config(config, self.seed, self.folder / "model")
-        own.resume_from_checkpoint = self._start(experiment, config)
+        own.resume_from_checkpoint = self._start(experiment, config, own)
         trainer, times = experiment.train(own)
         _remove_checkpoints(self.folder / "model")
         self._keep(experiment.views(trainer), dataclasses.asdict(times))
@@ -126,18 +124,19 @@ class Cell:
             np.savez_compressed(self.folder / f"{view}.npz", **kept)
         _write({"method": self.method.name, "seed": self.seed, **told}, self.folder / "cell.json")
 
-    def _start(self, experiment: Experiment, config: CLUEConfig) -> str | None:
+    def _start(self, experiment: Experiment, config: CLUEConfig, own: CLUEConfig) -> str | None:
         """The checkpoint after the plain part of this seed, which is trained once for all methods."""
-        if not (config.plain_steps or config.plain_epochs):
+        if not (own.plain_steps or own.plain_epochs):
             return None
-        folder = self.output / "cells" / PLAIN / f"seed-{self.seed}"
+        folder = self.output / "cells" / experiment.start_name(own) / f"seed-{self.seed}"
         if not (folder / "cell.json").exists():
             print(f"    plain training first, for all methods of seed {self.seed}", flush=True)
             plain = Method.parse(experiment.plain_objective).config(config, self.seed, folder)
+            plain.variance_head = own.variance_head or own.objective == "nll"  # what is resumed must have it
             plain.save_strategy, plain.eval_strategy, plain.load_best_model_at_end = "no", "no", False  # type: ignore[assignment]
             trainer, _ = experiment.train(plain, [_StopAfterPlain])
             del trainer
-            _write({"method": PLAIN, "seed": self.seed}, folder / "cell.json")
+            _write({"method": folder.parent.name, "seed": self.seed}, folder / "cell.json")
         return get_last_checkpoint(str(folder))
 
 

@@ -7,7 +7,6 @@ from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
-from datasets import Dataset
 
 from ..config import CLUEConfig
 from ..data.columns import find_text_columns, has_images
@@ -168,12 +167,7 @@ class ClassificationExperiment(PredictingExperiment):
         if isinstance(data, ImageDataset):
             return data.with_labels(labels)
         text, _ = find_text_columns(data.column_names, self.config.source_column, self.config.label_column)
-        encoded = self.processing_class(
-            [self.config.source_prefix + value for value in data[text][:]],
-            truncation=True,
-            max_length=self.config.max_source_length,
-        )
-        return Dataset.from_dict({**encoded, "labels": labels.tolist()})
+        return self.tokenized(data[text][:], labels)
 
     # ---- comparisons ----
 

@@ -94,7 +94,7 @@ def command(words: Sequence[str]) -> int:
     )
     arguments, run, model, lora, data, config = parser.parse(words)
     experiment = make_experiment(
-        model, lora, config, load_data(data, config), run, data, f"clue-hf compare {shlex.join(words)}"
+        model, lora, config, load_data(model, data, config), run, data, f"clue-hf compare {shlex.join(words)}"
     )
     comparison = Comparison(arguments, experiment, config, run.baseline)
     run_cells(comparison.cells, experiment, config)

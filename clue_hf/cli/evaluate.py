@@ -1,4 +1,4 @@
-"""`clue-hf evaluate`: how well the uncertainty of a model knows the quality of its outputs, or its wrong answers."""
+"""`clue-hf evaluate`: how well the uncertainty of a model knows the quality of its outputs, or its errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from ..data.loading import DataArguments, load_splits
 from ..errors import UserError
 from ..evaluation import EvaluationReport, UncertaintyEvaluator
-from ..models.loading import is_classifier, load_config, load_text_model, load_tokenizer
+from ..models.loading import is_classifier, is_regressor, load_config, load_text_model, load_tokenizer
 from .arguments import DATA_ALTERNATIVES, EvaluateArguments
 from .launch import launch, must_launch
 from .parser import ConfigParser
@@ -24,7 +24,8 @@ GROUPS = {
                            "sampling_top_p", "pmi_source", "mc_samples", "compat"],
     "Outputs": ["max_target_length", "generation_num_beams", "do_sample", "temperature", "top_k", "top_p", "dtype",
                 "per_device_eval_batch_size"],
-    "Classifiers": ["calibrator", "corruption", "severity", "ood_split", "ood_file", "binary_task"],
+    "Classifiers and regressors": ["calibrator", "corruption", "severity", "ood_split", "ood_file", "binary_task",
+                                   "min_variance"],
     "Data": ["dataset_name", "dataset_config", "dataset_revision", "train_file", "validation_file", "test_file",
              "source_column", "target_column", "image_column", "label_column", "entropy_column", "source_prefix",
              "max_source_length", "train_split", "validation_split", "test_split", "split_column",
@@ -39,14 +40,16 @@ NO_WARPING = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
 DESCRIPTION = """MODEL is a Hub id or a folder. Generates an output for every row of a split, scores each with up to
 seven scorers, judges it against the reference, and reports how well the scores tell good outputs from bad ones (PRR,
 areas, AURC ... with intervals). A classifier of images or texts is judged by its answers instead: error, calibration,
-and how well its uncertainty knows the wrong ones. --config takes the YAML file of a training: data, columns and
+and how well its uncertainty knows the wrong ones; a regressor of tables, images or texts by its squared error, its
+intervals, and how well its variance knows the errors. --config takes the YAML file of a training: data, columns and
 lengths are then the same."""
 
 EXAMPLES = """Examples:
   clue-hf evaluate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml
   clue-hf evaluate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --compare out/quickstart/ce
   clue-hf evaluate google-t5/t5-small --dataset_name ./my-data --scorers msp,perplexity --quality rouge2
-  clue-hf evaluate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --calibrator isotonic"""
+  clue-hf evaluate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --calibrator isotonic
+  clue-hf evaluate out/quickstart_diabetes/clue --config configs/quickstart/tabular_diabetes.yaml --mc_samples 50"""
 
 
 def command(words: Sequence[str]) -> int:
@@ -59,12 +62,16 @@ def command(words: Sequence[str]) -> int:
     arguments, data = parser.parse(rest)
     if model is None:
         raise UserError("Which model? clue-hf evaluate MODEL --config CONFIG.yaml")
-    if is_classifier(config := load_config(model)):
+    if predicts_numbers(config := load_config(model)):
+        from .evaluate_numbers import evaluate_regressor
+
+        return evaluate_regressor(model, config, arguments, data, words)
+    if is_classifier(config):
         from .evaluate_classes import evaluate_classifier
 
         return evaluate_classifier(model, config, arguments, data, words)
     if unsuitable := [name for name in OF_CLASSIFIERS if getattr(arguments, name)]:
-        raise UserError(f"--{unsuitable[0]} is for classifiers of images or texts, but {model} is none.")
+        raise UserError(f"--{unsuitable[0]} is for classifiers or regressors, but {model} is neither.")
     if must_launch(arguments.num_processes):
         _rows(arguments, data)  # mistakes show here, once
         return launch("evaluate", words, arguments.num_processes)
@@ -84,6 +91,12 @@ def command(words: Sequence[str]) -> int:
         print(f"Written to {folder}: report.json, examples.jsonl (every output, score and token), summary.md, plots.")
         print(f"Open {(folder / 'report.html').resolve().as_uri()} in a browser.")
     return 0
+
+
+def predicts_numbers(config: Any) -> bool:
+    """Whether a saved model is a regressor. Its head decides: many a language model says that it has one label."""
+    heads = ("Classification", "Regression")
+    return is_regressor(config) and any(name.endswith(heads) for name in config.architectures or ())
 
 
 def _reports(

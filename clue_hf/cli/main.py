@@ -15,6 +15,10 @@ COMMANDS = {
     "evaluate": ("evaluate", "how far the outputs of a model can be trusted: scorers, rejection metrics, report"),
     "compare": ("compare", "several methods and seeds on the same data: the table of a paper"),
     "score": ("score", "how well uncertainties in a file tell good outputs from bad ones"),
+    "calibrate": ("calibrate", "what a model's uncertainty means: confidence, percentiles, thresholds for abstention"),
+    "predict": ("predict", "answers for a file of inputs, each with its uncertainty"),
+    "card": ("card", "write the model card: uncertainty, results with intervals, limits"),
+    "push": ("push", "upload a model with its uncertainty, card and report to the Hub"),
 }
 
 HELP = """usage: clue-hf COMMAND [CONFIG.yaml] [--option value ...]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from datasets import Dataset
 
 from ..config import CLUEConfig
 from ..errors import UserError
@@ -144,6 +145,12 @@ class PredictingExperiment(Experiment):
     @abstractmethod
     def _unlabelled(self, trainer: CLUETrainer, data: Any, name: str) -> Any:
         """Data as the error predictor takes it; its labels do not matter."""
+
+    def tokenized(self, texts: list[str], labels: np.ndarray) -> Dataset:
+        """Texts as the model takes them, with numbers to predict."""
+        sources = [self.config.source_prefix + text for text in texts]
+        encoded = self.processing_class(sources, truncation=True, max_length=self.config.max_source_length)
+        return Dataset.from_dict({**encoded, "labels": labels.tolist()})
 
     # ---- comparisons ----
 

@@ -13,7 +13,8 @@ from ..config import CLUEConfig
 from ..data.columns import has_images
 from ..data.loading import DataArguments, load_splits
 from ..errors import UserError
-from ..models.arguments import VISION, LoraArguments, ModelArguments, check_model
+from ..models.arguments import TABULAR, VISION, LoraArguments, ModelArguments, check_model
+from ..models.loading import is_classifier, is_regressor, is_tabular, load_config
 from .arguments import DATA_ALTERNATIVES, EvaluateArguments, RunArguments
 from .launch import launch, must_launch
 from .parser import ConfigParser
@@ -24,7 +25,8 @@ GROUPS = {
     "Run": ["config", "output_dir", "baseline", "quality", "num_processes", "accelerate_config", "seed",
             "resume_from_checkpoint", "help", "help_all"],
     "Objective": ["objective", "alpha", "level", "clue_gradient", "plain_steps", "plain_epochs", "alpha_warmup_steps",
-                  "pe_weight", "focal_gamma", "label_smoothing_factor", "cals_margin", "mc_samples", "fused_head"],
+                  "pe_weight", "focal_gamma", "label_smoothing_factor", "cals_margin", "mc_samples",
+                  "plain_mc_samples", "variance_head", "fused_head"],
     "After training": ["calibrator", "ensemble", "error_predictor"],
     "Model": ["model_name_or_path", "tokenizer_name", "model_type", "model_preset", "dropout", "config_overrides",
               "tokenizer_vocab_size", "task", "dtype"],
@@ -33,6 +35,7 @@ GROUPS = {
     "Data": ["dataset_name", "dataset_config", "dataset_revision", "train_file", "validation_file", "test_file",
              "source_column", "target_column", "image_column", "label_column", "binary_task", "image_size", "augment",
              "source_prefix", "max_source_length", "max_target_length",
+             "numeric_columns", "categorical_columns", "datetime_columns", "ignored_columns",
              "train_split", "validation_split", "test_split", "split_column", "validation_fraction", "test_fraction",
              "split_seed", "max_train_samples", "max_eval_samples", "report_splits", "preprocessing_num_workers"],
     "Training": ["num_train_epochs", "max_steps", "per_device_train_batch_size", "per_device_eval_batch_size",
@@ -46,9 +49,10 @@ GROUPS = {
                                     "metric_for_best_model", "push_to_hub", "hub_model_id"],
 }  # fmt: skip
 
-DESCRIPTION = """Fine-tunes a language model so that its uncertainty (entropy) matches its error (cross-entropy):
-loss = alpha * error + (1 - alpha) * (error - uncertainty)^2. Options may stand in the YAML file, without the dashes;
-the command line wins."""
+DESCRIPTION = """Trains a model so that its uncertainty matches its error: loss = alpha * error + (1 - alpha) *
+(error - uncertainty)^2. Language models (cross-entropy and entropy of each token), classifiers of images and texts
+(the same of each example), and models that predict numbers (squared error and variance). Options may stand in the YAML
+file, without the dashes; the command line wins."""
 
 EXAMPLES = """Examples:
   clue-hf train configs/quickstart/t5_phrases.yaml
@@ -77,10 +81,10 @@ def command(words: Sequence[str]) -> int:
     _check_directory(config.output_dir)
     if must_launch(run.num_processes):
         check_model(model)  # mistakes show here, once
-        load_data(data, config)
+        load_data(model, data, config)
         return launch("train", words, run.num_processes, run.accelerate_config)
     with config.main_process_first(desc="loading the data"):
-        splits = load_data(data, config)
+        splits = load_data(model, data, config)
     command_line = f"{_as_typed()} {shlex.join(words)}"
     experiment = make_experiment(model, lora, config, splits, run, data, command_line)
     try:
@@ -102,6 +106,10 @@ def make_experiment(
 ) -> Experiment:
     """The kind of experiment that model, config and data ask for."""
     arguments = (model, lora, config, splits, run, data.report_splits, command_line)
+    if predicts_numbers(model, config):
+        from .regressing import RegressionExperiment
+
+        return RegressionExperiment(*arguments, table_columns=data.table_columns)
     if not _classifies(model, config, splits["train"].column_names):
         return TextExperiment(*arguments)
     from .classifying import ClassificationExperiment
@@ -109,10 +117,23 @@ def make_experiment(
     return ClassificationExperiment(*arguments, binary_task=data.binary_task)
 
 
-def load_data(data: DataArguments, config: CLUEConfig) -> Any:
+def load_data(model: ModelArguments, data: DataArguments, config: CLUEConfig) -> Any:
     """The splits of the data that the arguments name."""
     columns = (config.source_column, config.target_column, config.image_column, config.label_column)
-    return load_splits(data, *columns)
+    numbers = predicts_numbers(model, config)
+    return load_splits(data, *columns, numbers, numbers and is_tabular(model.model_type, model.model_name_or_path))
+
+
+def predicts_numbers(model: ModelArguments, config: CLUEConfig) -> bool:
+    """Whether this is an experiment with a regressor: the task says so, or the model."""
+    if config.task != "auto":
+        return config.task == "regression"
+    if model.model_type:
+        return model.model_type == TABULAR
+    if is_tabular(None, model.model_name_or_path):
+        return True
+    found = load_config(str(model.model_name_or_path))
+    return is_classifier(found) and is_regressor(found)
 
 
 def _classifies(model: ModelArguments, config: CLUEConfig, columns: list[str]) -> bool:

@@ -100,6 +100,10 @@ class Experiment(ABC):
         if "validation" not in self.splits:
             raise UserError("A comparison needs validation data: give a split or file, or set validation_fraction.")
 
+    def start_name(self, config: CLUEConfig) -> str:
+        """What a plain start is called: methods whose names agree share it."""
+        return "plain"
+
     def views(self, trainer: CLUETrainer) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
         """What a trained model predicts, by the name of what it predicts it for: what a comparison keeps of it."""
         raise UserError("`clue-hf compare` does not compare models of this kind.")

@@ -14,12 +14,13 @@ from .columns import check_column, find_image_columns, find_pair, find_text_colu
 from .image_dataset import check_classes, split_by_label
 from .npz import load_npz
 from .splits import split_by_source
+from .tables import read_csv
 
 
 EMBEDDED = "embedded:"
 FORMATS = {"json": "json", "jsonl": "json", "csv": "csv", "tsv": "csv", "parquet": "parquet"}
 SPLITS = ("train", "validation", "test")
-EMBEDDED_NAMES = ("phrases", "digits")
+EMBEDDED_NAMES = ("phrases", "digits", "diabetes")
 
 
 @dataclass
@@ -28,7 +29,7 @@ class DataArguments:
 
     dataset_name: str | None = field(
         default=None,
-        metadata={"help": "Hub id, folder of data or images, embedded:phrases or embedded:digits (offline)."},
+        metadata={"help": "Hub id, folder of data or images, or embedded:phrases|digits|diabetes (offline)."},
     )
     dataset_config: str | None = field(default=None, metadata={"help": "Configuration of the dataset, such as en-fr."})
     dataset_revision: str | None = field(default=None, metadata={"help": "Branch, tag or commit of the dataset."})
@@ -59,12 +60,35 @@ class DataArguments:
     max_eval_samples: int | None = field(
         default=None, metadata={"help": "Validate and test on the first so many rows each."}
     )
+    numeric_columns: list[str] | None = field(
+        default=None, metadata={"help": "Tables: columns of numbers, where the kind is not to be guessed."}
+    )
+    categorical_columns: list[str] | None = field(
+        default=None, metadata={"help": "Tables: columns of categories, such as numbers that stand for some."}
+    )
+    datetime_columns: list[str] | None = field(default=None, metadata={"help": "Tables: columns of dates and times."})
+    ignored_columns: list[str] | None = field(default=None, metadata={"help": "Tables: columns to leave out."})
+    drop_missing_target: bool = field(
+        default=False, metadata={"help": "Tables: leave out rows without a target, instead of an error."}
+    )
     binary_task: str | None = field(
         default=None, metadata={"help": "Two of the classes, 'cat,dog', or one against the rest, 'cat'."}
     )
     report_splits: list[str] = field(
         default_factory=lambda: ["test"], metadata={"help": "Splits to report on after training."}
     )
+
+    @property
+    def table_columns(self) -> dict[str, Any]:
+        """How the columns of a table are to be taken."""
+        names = (
+            "numeric_columns",
+            "categorical_columns",
+            "datetime_columns",
+            "ignored_columns",
+            "drop_missing_target",
+        )
+        return {name: getattr(self, name) for name in names}
 
 
 def load_splits(
@@ -73,17 +97,20 @@ def load_splits(
     target: str | None,
     image: str | None = None,
     label: str | None = None,
+    numbers: bool = False,
+    table: bool = False,
 ) -> datasets.DatasetDict:
     """
     The splits train, validation and test of the data that the arguments name; missing ones are split off.
 
-    Texts are split by their source, images by their row, each class alike. Rows are images where `image` names a
-    column, or where they have one with a usual name and no usual columns of texts.
+    Texts are split by their source, images by their row, each class alike, and rows with a number to predict
+    (`numbers`) by their row. Rows are images where `image` names a column, or where they have one with a usual name
+    and no usual columns of texts. Files of a `table` are read with all rows of a column in view.
     """
-    given = _load(arguments)
+    given = _load(arguments, table)
     train = _named(given, arguments.train_split, "train_split")
     images = None
-    if image or has_images(train.column_names, source, target):
+    if not numbers and (image or has_images(train.column_names, source, target)):
         images = find_image_columns(train.column_names, image, label)
     wanted = {"train": arguments.train_split, **_evaluation_splits(arguments, given, images is not None)}
     splits = {name: _named(given, split, f"{name}_split") for name, split in wanted.items() if split is not None}
@@ -92,6 +119,8 @@ def load_splits(
     if any(missing.values()):
         if images:
             splits.update(split_by_label(train, missing, arguments.split_seed, images[1]))
+        elif numbers:
+            splits.update(split_by_source(train, missing, arguments.split_seed, None))
         else:
             key = find_text_columns(train.column_names, source, label)[0] if label else None
             key = key or _key(train.column_names, source, target)
@@ -138,7 +167,7 @@ def _first(split: datasets.Dataset, limit: int | None) -> datasets.Dataset:
     return split if limit is None else split.select(range(min(limit, len(split))))
 
 
-def _load(arguments: DataArguments) -> dict[str, datasets.Dataset]:
+def _load(arguments: DataArguments, table: bool = False) -> dict[str, datasets.Dataset]:
     files = {name: getattr(arguments, f"{name}_file") for name in SPLITS}
     if arguments.dataset_name and any(files.values()):
         raise UserError("Give dataset_name or files (train_file ...), not both.")
@@ -147,11 +176,13 @@ def _load(arguments: DataArguments) -> dict[str, datasets.Dataset]:
     if not files["train"]:
         raise UserError("No data: set dataset_name or train_file.")
     if arguments.split_column and not _is_npz(files["train"]):
-        return _by_column(load_file(files["train"], "train_file"), arguments.split_column)
+        return _by_column(load_file(files["train"], "train_file", table), arguments.split_column)
     given: dict[str, datasets.Dataset] = {}
     for name, path in files.items():
-        if path:
-            given.update(_load_npz_file(path, name) if _is_npz(path) else {name: load_file(path, f"{name}_file")})
+        if path and _is_npz(path):
+            given.update(_load_npz_file(path, name))
+        elif path:
+            given[name] = load_file(path, f"{name}_file", table)
     return given
 
 
@@ -196,12 +227,16 @@ def _load_embedded(name: str) -> dict[str, datasets.Dataset]:
         from .embedded.digits import load_digits_splits
 
         return load_digits_splits()
+    if name == "diabetes":
+        from .embedded.diabetes import load_diabetes_splits
+
+        return load_diabetes_splits()
     from .embedded.phrases import load_phrases
 
     return load_phrases()
 
 
-def load_file(path: str, option: str) -> datasets.Dataset:
+def load_file(path: str, option: str, table: bool = False) -> datasets.Dataset:
     """The rows of a json, jsonl, csv, tsv or parquet file, gzipped or not; `option` names it in error messages."""
     file = Path(path).expanduser()
     if not file.is_file():
@@ -212,6 +247,8 @@ def load_file(path: str, option: str) -> datasets.Dataset:
         raise UserError(f"{option} {path!r} must be one of {', '.join(FORMATS)} (or one of them with .gz).")
     if file.stat().st_size == 0:
         raise UserError(f"{option} {path!r} is empty.")
+    if table and FORMATS[kind] == "csv":
+        return read_csv(str(file), option)
     settings: dict[str, Any] = {"sep": "\t"} if kind == "tsv" else {}
     try:
         dataset = datasets.load_dataset(FORMATS[kind], data_files=str(file), split="train", **settings)

@@ -11,16 +11,18 @@ from .loading import (
     build_text_model,
     load_classifier,
     load_config,
+    load_regressor,
     load_text_model,
     load_tokenizer,
     parse_overrides,
 )
 from .mc_dropout import add_classifier_dropout
+from .tabular import CLUETabularResNetConfig, CLUETabularResNetForRegression
 from .vision import CLUEResNetConfig, CLUEResNetForImageClassification
 
 
-#: Our own residual networks for images.
-VISION = "clue_resnet"
+#: Our own residual networks for images and for tables.
+VISION, TABULAR = "clue_resnet", "clue_tabular_resnet"
 
 
 @dataclass
@@ -32,14 +34,17 @@ class ModelArguments:
         default=None, metadata={"help": "Hub id or folder of the tokenizer (default: the model's)."}
     )
     model_type: str | None = field(
-        default=None, metadata={"help": "Build a model of this type from scratch: t5, bart, gpt2, clue_resnet ..."}
+        default=None,
+        metadata={
+            "help": "Build a model of this type from scratch: t5, bart, gpt2, clue_resnet, clue_tabular_resnet ..."
+        },
     )
     model_preset: str | None = field(
         default=None, metadata={"help": "clue_resnet: resnet8, resnet18, resnet50, wide_resnet28_10 ..."}
     )
     dropout: float | None = field(
         default=None,
-        metadata={"help": "Classification: dropout rate (of a pretrained model: before its classifier)."},
+        metadata={"help": "Classes and numbers: dropout rate (of a pretrained model: before its last layer)."},
     )
     config_overrides: str | None = field(
         default=None,
@@ -67,6 +72,8 @@ class ModelArguments:
             if not self.model_preset:
                 raise ValueError(f"`model_type: {VISION}` needs a `model_preset`, such as resnet18.")
             return
+        if self.model_type == TABULAR:
+            return
         if self.model_type and bool(self.tokenizer_name) == bool(self.tokenizer_vocab_size):
             raise ValueError("A model from scratch needs `tokenizer_name`, or `tokenizer_vocab_size` to train one.")
         if self.tokenizer_vocab_size and not self.model_type:
@@ -93,7 +100,7 @@ def check_model(arguments: ModelArguments) -> None:
     """Raises where the model's config or tokenizer is not to be had, without loading weights."""
     if arguments.model_name_or_path:
         load_config(arguments.model_name_or_path, **parse_overrides(arguments.config_overrides))
-    if not arguments.tokenizer_vocab_size and not arguments.model_preset:
+    if not arguments.tokenizer_vocab_size and arguments.model_type not in (VISION, TABULAR):
         load_tokenizer(str(arguments.tokenizer_name or arguments.model_name_or_path))
 
 
@@ -127,6 +134,23 @@ def make_regressor(arguments: ModelArguments, num_channels: int | None = None, v
         str(arguments.model_name_or_path), num_channels is not None, arguments.dtype, head, **overrides
     )
     return add_classifier_dropout(model, arguments.dropout)
+
+
+def make_tabular_regressor(arguments: ModelArguments, preprocessor: Any, variance_head: bool = False) -> Any:
+    """A model for the columns of a table: a new one, or one that was trained before."""
+    if arguments.model_name_or_path:
+        model = load_regressor(arguments.model_name_or_path, arguments.dtype)
+        if variance_head and not model.config.variance_head:
+            raise UserError(f"{arguments.model_name_or_path} predicts no variance: train it with variance_head.")
+        return model
+    rate = {} if arguments.dropout is None else {"dropout": arguments.dropout}
+    sizes = {"num_numeric": preprocessor.num_numeric, "category_sizes": preprocessor.category_sizes}
+    overrides = parse_overrides(arguments.config_overrides)
+    known = CLUETabularResNetConfig()
+    if unknown := [key for key in overrides if not hasattr(known, key)]:
+        raise UserError(f"config_overrides: {unknown[0]!r} is not a setting of {TABULAR}.")
+    config = CLUETabularResNetConfig(**{**sizes, **rate, "variance_head": variance_head, **overrides})
+    return CLUETabularResNetForRegression(config)
 
 
 def make_model(arguments: ModelArguments, lora: LoraArguments, tokenizer: Any, config: Any) -> Any:

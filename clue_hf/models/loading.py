@@ -63,6 +63,35 @@ def load_classifier(
         )
 
 
+def is_tabular(model_type: str | None, name: str | None) -> bool:
+    """Whether a model to build, or one from the Hub or a folder, takes the rows of a table."""
+    from .tabular import CLUETabularResNetConfig
+
+    if name is not None:
+        return isinstance(load_config(name), CLUETabularResNetConfig)
+    return model_type == CLUETabularResNetConfig.model_type
+
+
+def load_regressor(name: str, dtype: str = "float32", subfolder: str = "") -> Any:
+    """A model that predicts numbers, of tables, images or texts, from the Hub or a folder."""
+    from .tabular import CLUETabularResNetConfig, CLUETabularResNetForRegression
+
+    if not isinstance(load_config(name, subfolder), CLUETabularResNetConfig):
+        return load_classifier(name, dtype=dtype, subfolder=subfolder)
+    with _explained(name, "model"):
+        return CLUETabularResNetForRegression.from_pretrained(name, subfolder=subfolder, dtype=getattr(torch, dtype))
+
+
+def load_processing_class(name: str, config: Any) -> Any:
+    """What turns raw examples into inputs of a model: of tables, of images, or a tokenizer."""
+    from ..data.table_preprocessor import TablePreprocessor
+    from .tabular import CLUETabularResNetConfig
+
+    if isinstance(config, CLUETabularResNetConfig):
+        return TablePreprocessor.from_pretrained(name)
+    return load_image_processor(name) if is_image_model(config) else load_tokenizer(name)
+
+
 def load_with_members(name: str, load: Callable[..., Any]) -> Any:
     """
     A model with its dropout, or the [`Ensemble`] whose first member it is.

@@ -61,19 +61,18 @@ def make_task(model: Any, config: CLUEConfig, processing_class: Any = None) -> T
 
         passes = _passes(model, config, CLASSIFICATION_PASSES)
         data = make_class_data(model, processing_class)
-        return ClassificationTask(model, passes, config.seed, data, config.train_mc_samples)
+        return ClassificationTask(model, passes, config.seed, data, config.plain_mc_samples)
     if kind == "regression":
         from .number_data import make_number_data
 
         passes = _passes(model, config, REGRESSION_PASSES)
-        in_training = passes if config.train_mc_samples is None else config.train_mc_samples
-        if in_training < 2 and config.objective != "mse" and not has_variance_head(unwrap(model).config):
+        if passes < 2 and config.objective != "mse" and not has_variance_head(unwrap(model).config):
             raise UserError(
                 f"The objective {config.objective!r} needs a variance, and one pass has none: set mc_samples to 2 or "
                 "more (the model needs dropout), or variance_head."
             )
         rows = make_number_data(model, processing_class)
-        return RegressionTask(model, passes, config.seed, rows, config.train_mc_samples, config.min_variance)
+        return RegressionTask(model, passes, config.seed, rows, config.plain_mc_samples, config.min_variance)
     tokenizer = processing_class if isinstance(processing_class, PreTrainedTokenizerBase) else None
     return TextTask(model, kind, config.fused_head, tokenizer)
 

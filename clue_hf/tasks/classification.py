@@ -33,8 +33,8 @@ class ClassificationTask(Task):
             An image or text classifier.
         mc_samples (`int`, *optional*, defaults to 0):
             Passes K with dropout active, in training and in evaluation; 0 for one pass, without dropout in evaluation.
-        train_mc_samples (`int`, *optional*):
-            Another number of passes in training.
+        plain_mc_samples (`int`, *optional*):
+            Another number of passes where the loss is the error alone.
         seed (`int`, *optional*, defaults to 0):
             Seed of the masks in evaluation.
         data:
@@ -47,7 +47,7 @@ class ClassificationTask(Task):
         mc_samples: int = 0,
         seed: int = 0,
         data: Any = None,
-        train_mc_samples: int | None = None,
+        plain_mc_samples: int | None = None,
     ) -> None:
         if mc_samples and not has_dropout(model):
             raise UserError(
@@ -55,7 +55,7 @@ class ClassificationTask(Task):
                 "Set `dropout` above 0, or mc_samples=0."
             )
         self.mc_samples, self.seed, self.data = mc_samples, seed, data
-        self.train_mc_samples = mc_samples if train_mc_samples is None else train_mc_samples
+        self.plain_mc_samples = mc_samples if plain_mc_samples is None else plain_mc_samples
 
     def prepare(self, dataset: Any, config: CLUEConfig, name: str) -> Any:
         return dataset if self.data is None else self.data.prepare(dataset, config, name)
@@ -77,7 +77,8 @@ class ClassificationTask(Task):
         labels = inputs.get("labels")
         if labels is None:
             raise ValueError("The batch has no `labels`: give the dataset a label column.")
-        outputs = self.log_probabilities(model, inputs)
+        plain = model.training and objective.alpha == 1
+        outputs = self.log_probabilities(model, inputs, max(self.plain_mc_samples, 1) if plain else None)
         kept = labels != -100
         logits, targets = outputs[kept], labels[kept]
         error, entropy = error_and_entropy(logits, targets)
@@ -95,7 +96,7 @@ class ClassificationTask(Task):
     def log_probabilities(self, model: nn.Module, inputs: dict[str, Any], passes: int | None = None) -> torch.Tensor:
         """ln p_MC of every class, (examples, classes); the logits where there is one pass only."""
         given = {name: value for name, value in inputs.items() if name not in ("labels", "row")}
-        passes = passes or max(self.train_mc_samples if model.training else self.mc_samples, 1)
+        passes = passes or max(self.mc_samples, 1)
         stochastic = self.mc_samples and not model.training
         with active_dropout(model, self.seed) if stochastic else nullcontext():
             logits = member_logits(model, given, passes).flatten(0, 1).float()

@@ -42,8 +42,8 @@ class RegressionTask(Task):
             Seed of the masks in evaluation.
         data:
             What prepares and collates raw examples.
-        train_mc_samples (`int`, *optional*):
-            Another number of passes in training.
+        plain_mc_samples (`int`, *optional*):
+            Another number of passes where the loss is the error alone.
         min_variance (`float`, *optional*, defaults to 1e-6):
             The least variance.
     """
@@ -54,7 +54,7 @@ class RegressionTask(Task):
         mc_samples: int = 0,
         seed: int = 0,
         data: Any = None,
-        train_mc_samples: int | None = None,
+        plain_mc_samples: int | None = None,
         min_variance: float = 1e-6,
     ) -> None:
         if mc_samples and not has_dropout(model):
@@ -63,7 +63,7 @@ class RegressionTask(Task):
                 "Set `dropout` above 0, or mc_samples=0."
             )
         self.mc_samples, self.seed, self.data, self.min_variance = mc_samples, seed, data, min_variance
-        self.train_mc_samples = mc_samples if train_mc_samples is None else train_mc_samples
+        self.plain_mc_samples = mc_samples if plain_mc_samples is None else plain_mc_samples
 
     def prepare(self, dataset: Any, config: CLUEConfig, name: str) -> Any:
         return dataset if self.data is None else self.data.prepare(dataset, config, name)
@@ -80,7 +80,8 @@ class RegressionTask(Task):
         labels = inputs.get("labels")
         if labels is None:
             raise ValueError("The batch has no `labels`: name the column of the number to predict (target_column).")
-        mean, variance = self.moments(model, inputs)
+        plain = model.training and objective.alpha == 1
+        mean, variance = self.moments(model, inputs, max(self.plain_mc_samples, 1) if plain else None)
         error = (labels.reshape(mean.shape).to(mean.dtype) - mean) ** 2
         outputs = torch.stack([mean, variance], -1) if return_outputs else None
         return Prediction(error, variance, torch.arange(len(mean), device=mean.device), len(mean), outputs=outputs)
@@ -88,7 +89,7 @@ class RegressionTask(Task):
     def moments(self, model: nn.Module, inputs: dict[str, Any], passes: int | None = None) -> Moments:
         """Mean and variance of every row: over the passes, and by the head."""
         given = {name: value for name, value in inputs.items() if name not in ("labels", "row")}
-        passes = passes or max(self.train_mc_samples if model.training else self.mc_samples, 1)
+        passes = passes or max(self.mc_samples, 1)
         stochastic = self.mc_samples and not model.training
         with active_dropout(model, self.seed) if stochastic else nullcontext():
             logits = member_logits(model, given, passes).float()  # members, passes, rows, outputs

@@ -1,0 +1,61 @@
+"""`clue-hf card`: the README.md of a model, from its report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..errors import UserError
+from ..hub.card import Wishes, write_card
+from .parser import ConfigParser
+
+
+@dataclass
+class CardArguments:
+    """What the card should tell."""
+
+    report: str | None = field(
+        default=None,
+        metadata={
+            "help": "Folder of the model's report (default: uncertainty_report inside DIR); it is copied there."
+        },
+    )
+    baseline: str | None = field(
+        default=None,
+        metadata={"help": "Folder of a report to show beside it, or none (default: what it was compared with)."},
+    )
+    model_id: str | None = field(default=None, metadata={"help": "Its name on the Hub: me/name."})
+    license: str | None = field(default=None, metadata={"help": "License of the model: apache-2.0."})
+    language: str | None = field(default=None, metadata={"help": "Language of its texts: fr."})
+    datasets: list[str] = field(
+        default_factory=list, metadata={"help": "Hub ids of its training data (default: that of the report)."}
+    )
+    overwrite: bool = field(default=False, metadata={"help": "Replace a README.md that somebody wrote."})
+
+
+GROUPS = {
+    "Options": [
+        "config", "report", "baseline", "model_id", "license", "language", "datasets", "overwrite", "help",
+    ],
+}  # fmt: skip
+
+DESCRIPTION = """DIR is the folder of a model. Writes its README.md for the Hub: what it is, how to use it with its
+uncertainty, what the report of clue-hf evaluate found (also in the form that the Hub reads), how it was trained, what
+every number means, and what limits it. A README.md that somebody wrote or edited is kept."""
+
+EXAMPLES = """Examples:
+  clue-hf card out/quickstart/clue --report out/quickstart/uncertainty
+  clue-hf card out/quickstart/clue --model_id me/phrases --license apache-2.0 --language fr --baseline none"""
+
+
+def command(words: Sequence[str]) -> int:
+    """Runs `clue-hf card`; returns its exit code."""
+    parser = ConfigParser((CardArguments,), GROUPS, (), EXAMPLES, prog="clue-hf card DIR", description=DESCRIPTION)
+    folder, rest = (words[0], words[1:]) if words and not words[0].startswith("-") else (None, words)
+    [arguments] = parser.parse(rest)
+    if folder is None:
+        raise UserError("Which model? clue-hf card DIR --report REPORT_DIR")
+    wishes = Wishes(arguments.model_id, arguments.license, arguments.language, tuple(arguments.datasets))
+    path = write_card(folder, arguments.report, arguments.baseline, wishes, overwrite=arguments.overwrite)
+    print(f"Written to {path}. Upload the model with it: clue-hf push {folder} {arguments.model_id or 'me/name'}")
+    return 0

@@ -1,0 +1,340 @@
+"""`clue-hf predict`: answers for a file of inputs, each with its uncertainty; what is finished survives anything."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from transformers.utils.logging import tqdm
+
+from ..data.columns import CLASSIFIED_TEXTS, KNOWN_IMAGES, KNOWN_PAIRS, check_column, column_values
+from ..data.table_columns import TableColumn
+from ..data.tables import NUMBER, check_header
+from ..errors import UserError
+from ..hub import UncertaintyPipeline
+from ..hub.inputs import ImageInputs, TableInputs
+from ..models.uncertainty_file import read_uncertainty
+from .arguments import EvaluateArguments
+from .parser import ConfigParser
+from .train import TYPES
+
+
+SEPARATORS = {"csv": ",", "tsv": "\t"}
+FORMATS = ("jsonl", "csv", "tsv", "txt")
+#: What texts are called in files of inputs, looked for in this order when no column is named.
+KNOWN_SOURCES = tuple(dict.fromkeys((*(source for source, _ in KNOWN_PAIRS), *CLASSIFIED_TEXTS)))
+#: Options that say how to run, not what is answered.
+HOW_TO_RUN = ("input", "output", "batch_size", "resume")
+
+
+@dataclass
+class PredictArguments:
+    """The file, its columns, and what to tell of each input."""
+
+    input: str | None = field(
+        default=None, metadata={"help": "jsonl, csv, tsv or txt file (gzipped too), an input per row."}
+    )
+    output: str | None = field(default=None, metadata={"help": "jsonl file to write: an answer per row, in order."})
+    text_column: str | None = field(
+        default=None, metadata={"help": "Column of the text; dots reach inside (default: one with a usual name)."}
+    )
+    image_column: str | None = field(
+        default=None, metadata={"help": "Column with the path of the image, from the file's folder on."}
+    )
+    abstain_at_risk: float | None = field(
+        default=None, metadata={"help": "Say where not to answer, to keep this risk (one that was calibrated)."}
+    )
+    min_quality: float | None = field(default=None, metadata={"help": "The same by the quality to keep (1 - risk)."})
+    level: float = field(default=0.95, metadata={"help": "Numbers: probability of the interval."})
+    return_tokens: bool = field(default=False, metadata={"help": "Texts: add each token's probability and entropy."})
+    scorer: str | None = field(
+        default=None, metadata={"help": "Texts: the uncertainty (default: as calibrated, or perplexity)."}
+    )
+    mc_samples: int | None = field(
+        default=None, metadata={"help": "Passes with dropout (default: as calibrated or trained)."}
+    )
+    max_new_tokens: int | None = field(
+        default=None, metadata={"help": "Texts: longest output (default: as calibrated, or 128)."}
+    )
+    dtype: str = field(default="float32", metadata={"help": "Precision of the model: float32, bfloat16, float16."})
+    batch_size: int = field(default=16, metadata={"help": "Inputs per batch."})
+    resume: bool = field(default=False, metadata={"help": "Continue what was interrupted."})
+
+    def __post_init__(self) -> None:
+        if not self.input or not self.output:
+            raise ValueError("Give `input` and `output`: --input rows.jsonl --output answers.jsonl")
+        if self.batch_size < 1:
+            raise ValueError(f"`batch_size` must be at least 1, but is {self.batch_size}.")
+
+
+GROUPS = {
+    "Options": ["config", "input", "output", "resume", "batch_size", "dtype", "mc_samples", "help"],
+    "Answers": ["abstain_at_risk", "min_quality", "level", "return_tokens", "scorer", "max_new_tokens"],
+    "Columns": ["text_column", "image_column"],
+}  # fmt: skip
+
+DESCRIPTION = """MODEL is a Hub id or a folder. Answers every row of a file: texts, paths of images, or rows of a
+table, as the model takes them. The answers stand in --output, in the same order: generated_text (or label and score;
+or mean, std and interval), uncertainty, and, once the model is calibrated, confidence, percentile and abstain."""
+
+EXAMPLES = """Examples:
+  clue-hf predict out/quickstart/clue --input sources.txt --output answers.jsonl
+  clue-hf predict out/quickstart/clue --input rows.jsonl --text_column source --output answers.jsonl --resume true
+  clue-hf predict out/quickstart_digits/clue --input images.csv --output answers.jsonl --abstain_at_risk 0.05"""
+
+
+def command(words: Sequence[str]) -> int:
+    """Runs `clue-hf predict`; returns its exit code."""
+    parser = ConfigParser(
+        (PredictArguments,), GROUPS, (), EXAMPLES, (*TYPES, EvaluateArguments), prog="clue-hf predict MODEL",
+        description=DESCRIPTION,
+    )  # fmt: skip
+    model, rest = (words[0], words[1:]) if words and not words[0].startswith("-") else (None, words)
+    [arguments] = parser.parse(rest)
+    if model is None:
+        raise UserError("Which model? clue-hf predict MODEL --input rows.jsonl --output answers.jsonl")
+    count = sum(1 for _ in read_rows(arguments.input))  # mistakes in the file show before the model is loaded
+    if count == 0:
+        raise UserError(f"input {arguments.input!r} has no rows.")
+    log = AnswerLog(Path(arguments.output), _signature(model, arguments), arguments.resume)
+    if log.is_finished:
+        print(f"{arguments.output} is finished: nothing to do.")
+        return 0
+    try:
+        done = predict_file(model, arguments, log, count)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"what is finished is kept in {log.path}; --resume true continues.") from None
+    print(f"{count:,} answers in {arguments.output}" + (f" ({done:,} of them from before)." if done else "."))
+    return 0
+
+
+def predict_file(model: str, arguments: PredictArguments, log: AnswerLog, count: int) -> int:
+    """Answers the rows that are not in the log, and finishes it; returns how many were."""
+    length = {} if arguments.max_new_tokens is None else {"max_new_tokens": arguments.max_new_tokens}
+    pipe = UncertaintyPipeline.from_pretrained(
+        model, None, arguments.dtype, arguments.scorer, arguments.mc_samples, arguments.batch_size, **length
+    )
+    options = {name: getattr(arguments, name) for name in ("abstain_at_risk", "min_quality", "level", "return_tokens")}
+    rows = enumerate(read_rows(str(arguments.input)))
+    done = log.skip(row for _, row in rows) if log.count else 0
+    with log, tqdm(total=count, initial=done, desc="Predicting", unit=" rows") as bar:
+        while batch := list(islice(rows, arguments.batch_size)):
+            first, given = batch[0][0], [row for _, row in batch]
+            log.add(given, pipe(_inputs(pipe, given, first, arguments), first_row=first, **options))
+            bar.update(len(batch))
+    log.finish()
+    return done
+
+
+def _inputs(pipe: UncertaintyPipeline, rows: list[dict[str, Any]], first_row: int, arguments: PredictArguments) -> Any:
+    """What the model takes of some rows."""
+    inputs = getattr(pipe.predictor, "inputs", None)
+    if isinstance(inputs, TableInputs):
+        return [_typed(row, inputs.processing_class.columns) for row in rows] if _is_csv(arguments) else rows
+    images = isinstance(inputs, ImageInputs)
+    named, option = (arguments.image_column, "image_column") if images else (arguments.text_column, "text_column")
+    values = []
+    for number, row in enumerate(rows, first_row):
+        where = f"Row {number} (counted from 0)"
+        column = named or next((name for name in (KNOWN_IMAGES if images else KNOWN_SOURCES) if name in row), None)
+        if column is None:
+            raise UserError(f"{where} has the columns {', '.join(row)}: which of them is it? Set --{option}.")
+        check_column(list(row), column, f"{where}: {option}")
+        [value] = column_values({name: [value] for name, value in row.items()}, column, f"{where}: {option}")
+        values.append(_beside(str(arguments.input), value) if images and isinstance(value, str) else value)
+    return values
+
+
+def _is_csv(arguments: PredictArguments) -> bool:
+    return _kind(str(arguments.input)) in SEPARATORS
+
+
+def _typed(row: dict[str, str], columns: list[TableColumn]) -> dict[str, Any]:
+    """
+    The texts of a csv row as what they stood for where a whole column was read: true and false are numbers, and a
+    category that is not known as it is written may be known as a number.
+    """
+    typed: dict[str, Any] = dict(row)
+    for column in columns:
+        text = row.get(column.name, "").strip()
+        if column.kind == "numeric" and text.lower() in ("true", "false"):
+            typed[column.name] = text.lower() == "true"
+        elif column.kind == "categorical" and text not in column.categories and re.match(NUMBER, text):
+            typed[column.name] = float(text)
+    return typed
+
+
+def _beside(file: str, path: str) -> str:
+    """A path in a file, from the file's own folder on."""
+    return str(Path(file).expanduser().parent / Path(path).expanduser())
+
+
+def _signature(model: str, arguments: PredictArguments) -> dict[str, Any]:
+    """What the answers depend on."""
+    settings = {name: value for name, value in asdict(arguments).items() if name not in HOW_TO_RUN}
+    calibration = zlib.crc32(json.dumps(read_uncertainty(model), sort_keys=True).encode())
+    return {"model": model, "calibration": calibration, **settings}
+
+
+# ---- rows of a file, one at a time ----
+
+
+def read_rows(path: str) -> Iterator[dict[str, Any]]:
+    """The rows of a jsonl, csv, tsv or txt file, gzipped or not; raises with the number of one that is none."""
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise UserError(f"input {path!r} does not exist.")
+    kind = _kind(path)
+    if kind not in FORMATS:
+        raise UserError(f"input {path!r} must be one of {', '.join(FORMATS)} (or one of them with .gz).")
+    check_header(str(file), "input")
+    opener = gzip.open if file.name.lower().endswith(".gz") else open
+    try:
+        with opener(file, "rt", encoding="utf-8-sig", newline="" if kind in SEPARATORS else None) as lines:
+            yield from _parsed(lines, kind, path)
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"input {path!r} cannot be read: {error}") from error
+
+
+def _kind(path: str) -> str:
+    return Path(path.lower().removesuffix(".gz")).suffix.lstrip(".")
+
+
+def _parsed(lines: Any, kind: str, path: str) -> Iterator[dict[str, Any]]:
+    if kind == "txt":
+        yield from ({"text": line.rstrip("\n")} for line in lines)
+    elif kind == "jsonl":
+        for number, line in enumerate(line for line in lines if line.strip()):
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise UserError(f"input {path!r}: row {number} (counted from 0) is no JSON: {error}") from error
+            if not isinstance(row, dict):
+                raise UserError(f"input {path!r}: row {number} (counted from 0) must be an object, as in {{...}}.")
+            yield row
+    else:
+        reader = csv.DictReader(lines, delimiter=SEPARATORS[kind])
+        for number, row in enumerate(reader):
+            if None in row or None in row.values():
+                raise UserError(
+                    f"input {path!r}: row {number} (counted from 0) has more or fewer values than columns."
+                )
+            yield row
+
+
+# ---- what is finished ----
+
+
+class AnswerLog:
+    """
+    Answers as they are finished, in order, in a file beside the output, which appears when all are. A line is a
+    checksum of the input and the answer: a run that was killed loses the batch it was at, and a changed input shows.
+
+    Args:
+        output (`Path`):
+            The finished file.
+        signature (`dict`):
+            What the answers depend on: an unfinished log with another one is not continued.
+        resume (`bool`):
+            Continue an unfinished log.
+    """
+
+    def __init__(self, output: Path, signature: dict[str, Any], resume: bool) -> None:
+        self.output, self.path = output, output.with_name(f"{output.name}.unfinished")
+        self.count, self._first = 0, _line(signature)
+        self._file: BinaryIO
+        if output.is_dir():
+            raise UserError(f"output {str(output)!r} is a folder.")
+        if self.path.exists():
+            self._count_finished(resume)
+        self.is_finished = resume and output.exists() and not self.path.exists()
+
+    def __enter__(self) -> AnswerLog:
+        if self.count == 0:
+            self.output.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_bytes(self._first)
+        self._file = open(self.path, "ab")
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._file.close()
+
+    def add(self, rows: list[dict[str, Any]], answers: list[dict[str, Any]]) -> None:
+        """Keeps the answers to some rows: they are in the file when this returns."""
+        lines = []
+        for row, answer in zip(rows, answers, strict=True):
+            lines.append(_checksum(row) + b" " + _line({"row": self.count, **answer}))
+            self.count += 1
+        self._file.write(b"".join(lines))
+        self._file.flush()
+
+    def skip(self, rows: Iterator[dict[str, Any]]) -> int:
+        """Passes over the rows that are finished; raises where one of them is another than it was."""
+        for number, line in enumerate(self._finished()):
+            row = next(rows, None)
+            if row is None or line[:8] != _checksum(row):
+                what = "is gone" if row is None else "has changed"
+                raise UserError(
+                    f"Row {number} (counted from 0) of the input {what} since it was answered. To start over, delete "
+                    f"{self.path}."
+                )
+        return self.count
+
+    def finish(self) -> None:
+        """The output, all at once."""
+        temporary = self.output.with_name(f"{self.output.name}.tmp")
+        with open(temporary, "wb") as file:
+            file.writelines(line[9:] for line in self._finished())
+        os.replace(temporary, self.output)
+        self.path.unlink()
+
+    def _finished(self) -> Iterator[bytes]:
+        with open(self.path, "rb") as lines:
+            next(lines)
+            yield from lines
+
+    def _count_finished(self, resume: bool) -> None:
+        """Counts the answers that are there, and cuts off one that was not written to its end."""
+        with open(self.path, "r+b") as file:
+            first = file.readline()
+            position = file.tell()
+            for line in file:
+                if line.endswith(b"\n"):
+                    position += len(line)
+                    self.count += 1
+            if self.count and not resume:
+                raise UserError(
+                    f"{self.path} holds {self.count:,} answers of an interrupted run. Continue it with --resume true, "
+                    "or delete it."
+                )
+            if self.count and first != self._first:
+                raise UserError(
+                    f"{self.path} was begun with {_differing(first, self._first)}. Use that, or delete it."
+                )
+            file.truncate(position)
+
+
+def _differing(line: bytes, first: bytes) -> str:
+    try:
+        earlier, now = json.loads(line), json.loads(first)
+    except ValueError:
+        return "something else"
+    name = next((key for key in now if earlier.get(key) != now[key]), "model")
+    return f"another {name}: {earlier.get(name)!r}, now {now.get(name)!r}"
+
+
+def _line(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, ensure_ascii=False).encode("utf-8", errors="replace") + b"\n"
+
+
+def _checksum(row: dict[str, Any]) -> bytes:
+    return f"{zlib.crc32(json.dumps(row, sort_keys=True).encode()):08x}".encode()

@@ -1,0 +1,195 @@
+"""What the folder of a model tells a card: what kind of model it is, what it was made from, and how it is asked."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+from ..models.uncertainty_file import read_uncertainty
+from .escape import code_block, one_line, without_folders
+
+
+#: Task on the Hub -> an example of an input, and what the pipeline answers.
+TASKS = {
+    "text-generation": ('"a source text"', ("generated_text", "uncertainty", "confidence")),
+    "text-classification": ('"a text"', ("label", "score", "uncertainty", "confidence")),
+    "image-classification": ('"picture.png"', ("label", "score", "uncertainty", "confidence")),
+    "tabular-regression": ('{"column": 1.0}', ("mean", "std", "interval")),
+}
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]*[A-Za-z0-9_]")
+_FILE = re.compile(r"\.(jsonl?|csv|tsv|parquet|npz|txt)(\.gz)?$", re.IGNORECASE)
+
+
+def is_hub_id(name: str) -> bool:
+    """Whether a name can be that of a repository `owner/name`, and is no local file or folder."""
+    return bool(_HUB_ID.fullmatch(name)) and not _FILE.search(name) and not Path(name).exists()
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """
+    A saved model.
+
+    Args:
+        folder (`Path`):
+            Where it is.
+    """
+
+    folder: Path
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The model's config; for an adapter there may be none."""
+        return self._json("config.json")
+
+    @cached_property
+    def adapter(self) -> dict[str, Any]:
+        """The adapter's config, where this is one."""
+        return self._json("adapter_config.json")
+
+    @cached_property
+    def uncertainty(self) -> dict[str, Any]:
+        """What stands in `uncertainty.json`."""
+        return read_uncertainty(str(self.folder)) if (self.folder / "uncertainty.json").is_file() else {}
+
+    @property
+    def task(self) -> str:
+        """The task of the model, as the Hub calls it."""
+        kinds = " ".join([*self.config.get("architectures", []), str(self.adapter.get("task_type", ""))])
+        if "Image" in kinds or self.config.get("model_type") == "clue_resnet":
+            return "image-classification"
+        if "Tabular" in kinds:
+            return "tabular-regression"
+        return "text-classification" if "SequenceClassification" in kinds or "SEQ_CLS" in kinds else "text-generation"
+
+    @property
+    def predicts_numbers(self) -> bool:
+        """Whether its answers are numbers."""
+        told = (self.uncertainty.get("task"), self.config.get("problem_type"))
+        return "regression" in told or self.task == "tabular-regression" or len(self.config.get("id2label", "..")) == 1
+
+    def _json(self, name: str) -> dict[str, Any]:
+        path = self.folder / name
+        if not path.is_file():
+            return {}
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise UserError(f"{path} is damaged ({error}): save the model again.") from error
+        return content if isinstance(content, dict) else {}
+
+    def usage(self, model_id: str) -> str:
+        """Five lines of Python."""
+        example, answer = TASKS[self.task]
+        if self.predicts_numbers:
+            answer = TASKS["tabular-regression"][1]
+        values = ", ".join(f'answer["{key}"]' for key in answer)
+        lines = [
+            "# pip install clue-hf",
+            "from clue_hf import pipeline",
+            "",
+            f"ask = pipeline({json.dumps(one_line(model_id), ensure_ascii=False)})",
+            f"answer = ask({example})",
+            f"print({values})",
+        ]
+        return code_block("\n".join(lines), "python")
+
+    def about_answers(self) -> str:
+        """What the answers hold, in words."""
+        if self.predicts_numbers:
+            return "The standard deviation and the interval come with every number."
+        if "confidence" in self.uncertainty:
+            risks = " With `abstain_at_risk=...` it also says when not to answer." * ("abstention" in self.uncertainty)
+            return f"A higher `uncertainty` is less certain; `confidence` is the quality to expect.{risks}"
+        words = "A higher `uncertainty` is less certain."
+        return f"{words} `clue-hf calibrate` turns it into a `confidence`; this model has none yet."
+
+
+@dataclass(frozen=True)
+class Training:
+    """
+    How a model was trained, as far as it is known.
+
+    Args:
+        command (`str`, *optional*):
+            The command line.
+        objective (`str`, *optional*):
+            Name of the objective.
+        alpha (`float`, *optional*):
+            Weight of the error.
+        base_model (`str`, *optional*):
+            Hub id or folder of the model it started from.
+        settings (`dict`, *optional*):
+            Settings of the training, by name.
+        rows (`list[dict]`, *optional*):
+            What the training reported: objective, split and numbers.
+        definitions (`dict`, *optional*):
+            What these numbers are.
+    """
+
+    command: str | None = None
+    objective: str | None = None
+    alpha: float | None = None
+    base_model: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    definitions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is anything to tell."""
+        return self != Training()
+
+
+#: Settings that a card names.
+NAMED = ("learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size",
+         "gradient_accumulation_steps", "optim", "lr_scheduler_type", "seed", "level", "clue_gradient", "plain_steps",
+         "plain_epochs", "mc_samples")  # fmt: skip
+
+
+def read_training(folder: Path) -> Training:
+    """What `results.json` of `clue-hf train` tells: in the folder, or above it where several objectives were run."""
+    folder = folder.resolve()
+    for place in (folder, folder.parent):
+        path = place / "results.json"
+        if not path.is_file():
+            continue
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            trained = content["history"]
+            settings, model = content["settings"]["training"], content["settings"]["model"]
+            rows, command, definitions = list(content["rows"]), str(content["command"]), dict(content["definitions"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{path} is no file of clue-hf train ({error!r}): move it away.") from error
+        alone = place == folder
+        if alone or folder.name in trained:
+            objective = settings.get("objective") if alone else folder.name
+            mine = [row for row in rows if str(row.get("objective")) == objective]
+            return Training(
+                command,
+                objective,
+                mine[0].get("alpha") if mine else None,
+                model.get("model_name_or_path"),
+                named_settings(settings),
+                rows,
+                definitions,
+            )
+    return Training()
+
+
+def named_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Those settings of a training that a card names, without those that do nothing."""
+    found = {name: settings[name] for name in NAMED if settings.get(name) not in (None, "", -1, 0)}
+    if "max_steps" in found:
+        found.pop("num_train_epochs", None)
+    return found
+
+
+def short_name(name: str | None) -> str:
+    """A model's or a dataset's name without folders of this machine."""
+    return without_folders(name or "")

@@ -1,0 +1,208 @@
+"""A model from a folder or the Hub, with all that its `uncertainty.json` says it needs, ready to answer."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from transformers.utils import CONFIG_NAME, cached_file, logging
+
+from ..data.table_preprocessor import TablePreprocessor
+from ..data.targets import TargetScale
+from ..errors import UserError
+from ..models.ensemble import Ensemble
+from ..models.loading import (
+    has_variance_head,
+    is_classifier,
+    is_image_model,
+    is_regressor,
+    load_classifier,
+    load_config,
+    load_processing_class,
+    load_regressor,
+    load_text_model,
+    load_tokenizer,
+    load_with_members,
+)
+from ..models.mc_dropout import has_dropout
+from ..models.tabular import CLUETabularResNetConfig
+from ..models.uncertainty_file import read_uncertainty
+from ..offline import notice_missing_network
+from ..posthoc import CALIBRATORS, ErrorNormalizer, ErrorPredictor, QuantileCalibrator
+from ..tasks import CLASSIFICATION_PASSES, REGRESSION_PASSES
+from .deployed import Deployed, damaged
+from .inputs import ImageInputs, Inputs, TableInputs, TextInputs
+from .predictors import ClassPredictor, NumberPredictor, Predictor, TextPredictor
+
+
+logger = logging.get_logger(__name__)
+ADAPTER_FILE = "adapter_config.json"
+#: Settings of classifiers and regressors of texts.
+OF_TEXTS = ("source_prefix", "max_source_length")
+FITTED_IN_TRAINING = "Take it again from where the model was trained, or delete this part"
+
+
+def load_predictor(
+    name: str,
+    device: Any,
+    dtype: str = "float32",
+    scorer: str | None = None,
+    mc_samples: int | None = None,
+    deployed: Deployed | None = None,
+    **settings: Any,
+) -> Predictor:
+    """
+    What answers with a model of any kind; see [`UncertaintyPipeline.from_pretrained`]. What is not given is as in
+    `deployed`. An adapter comes with the model that it was trained for.
+    """
+    base = base_of_adapter(name)
+    config = load_config(base or name)
+    if mc_samples is not None:
+        settings["mc_samples"] = mc_samples
+    if model_kind(config) == "text":
+        model, tokenizer = _language_model(name, base, dtype)
+        return text_predictor(model.to(device), tokenizer, scorer, deployed, **settings)
+    if base is not None:
+        raise UserError(f"{name!r} is an adapter of a model that writes no texts: merge the two, and save the result.")
+    if scorer is not None:
+        raise UserError(f"`scorer` is for models that write texts, and {name!r} does not.")
+    return _predictor(name, config, device, dtype, {**(deployed.settings if deployed else {}), **settings})
+
+
+def text_predictor(
+    model: Any, tokenizer: Any, scorer: str | None, deployed: Deployed | None, **settings: Any
+) -> TextPredictor:
+    """What answers with a language model; what is not given is as in `deployed`."""
+    if deployed is not None:
+        scorer, settings = scorer or deployed.scorer, {**deployed.settings, **settings}
+    try:
+        return TextPredictor(model, tokenizer, scorer or "perplexity", **settings)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def model_kind(config: Any) -> str:
+    """`"text"` (that is generated), `"classification"` or `"regression"`, by what a saved model's config says."""
+    if isinstance(config, CLUETabularResNetConfig):
+        return "regression"
+    if not is_classifier(config):
+        return "text"
+    return "regression" if is_regressor(config) else "classification"
+
+
+def save_model(predictor: Predictor, folder: Path, stored: dict[str, Any]) -> None:
+    """Saves the model of a predictor with its other parts, so that the folder can be loaded like the original."""
+    model = predictor.model
+    members: list[Any] = [*model.members] if isinstance(model, Ensemble) else [model]
+    for member, place in zip(members, ("", *stored.get("members", [])), strict=True):
+        member.save_pretrained(folder / place)
+    error_predictor = getattr(predictor, "error_predictor", None)
+    if error_predictor is not None:
+        error_predictor.model.save_pretrained(folder / stored["error_predictor"]["folder"])
+    predictor.processing_class.save_pretrained(folder)
+
+
+def base_of_adapter(name: str) -> str | None:
+    """The model that a PEFT adapter was trained for, where a folder or repository holds one instead of a model."""
+    if Path(name).is_dir():
+        whole, path = Path(name) / CONFIG_NAME, Path(name) / ADAPTER_FILE
+        found = None if whole.exists() or not path.exists() else str(path)
+    elif name.startswith((".", "/", "~")):
+        return None  # there is no such folder, as loading it will say
+    else:
+        notice_missing_network()
+        found = cached_file(
+            name,
+            ADAPTER_FILE,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_gated_repo=False,
+            _raise_exceptions_for_connection_errors=False,
+        )
+    if found is None:
+        return None
+    try:
+        return str(json.loads(Path(found).read_text(encoding="utf-8"))["base_model_name_or_path"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{ADAPTER_FILE} of {name!r} is damaged ({type(error).__name__}: {error}).") from error
+
+
+def _language_model(name: str, base: str | None, dtype: str) -> tuple[Any, Any]:
+    """A language model and its tokenizer; with a `base`, that model with the adapter of this name."""
+    if base is None:
+        return load_text_model(name, dtype=dtype), load_tokenizer(name)
+    from peft import PeftModel
+
+    model = PeftModel.from_pretrained(load_text_model(base, dtype=dtype), name)
+    own = not Path(name).is_dir() or (Path(name) / "tokenizer_config.json").exists()
+    return model, load_tokenizer(name if own else base)
+
+
+def _predictor(
+    name: str, config: Any, device: Any, dtype: str, settings: dict[str, Any]
+) -> ClassPredictor | NumberPredictor:
+    """A classifier or a regressor."""
+    stored, numbers = read_uncertainty(name), model_kind(config) == "regression"
+    load = partial(load_regressor if numbers else load_classifier, name, dtype=dtype)
+    model = load_with_members(name, load).to(device)
+    processing = load_processing_class(name, config)
+    passes = settings.pop("mc_samples", stored.get("mc_samples"))
+    inputs, settings = _inputs(processing, config, settings, name)
+    calibrator = stored_calibrator(name, stored, numbers)
+    errors = _error_predictor(name, stored, dtype, device, numbers)
+    if passes is None:
+        usual = REGRESSION_PASSES if numbers else CLASSIFICATION_PASSES
+        passes = usual if has_dropout(model) else 0
+    if numbers:
+        if not (passes or errors or isinstance(model, Ensemble) or has_variance_head(model.config)):
+            logger.warning(
+                f"{name} has no uncertainty of its own (no passes with dropout, variance head, ensemble or error "
+                "predictor): its standard deviations mean nothing."
+            )
+        scale = _scale(processing, model.config)
+        return NumberPredictor(model, inputs, scale, passes, calibrator, errors, **settings)
+    return ClassPredictor(model, inputs, passes, calibrator, errors, **settings)
+
+
+def _inputs(processing: Any, config: Any, settings: dict[str, Any], name: str) -> tuple[Inputs, dict[str, Any]]:
+    """What reads the inputs of a model, and its settings."""
+    texts = not isinstance(processing, TablePreprocessor) and not is_image_model(config)
+    known = OF_TEXTS if texts else ()
+    if unknown := [key for key in settings if key not in known]:
+        raise UserError(f"`{unknown[0]}` is no setting of {name!r}, which writes no texts.")
+    if texts:
+        inputs = TextInputs(processing, **settings)
+        return inputs, {"source_prefix": inputs.prefix, "max_source_length": inputs.limit}
+    return (TableInputs if isinstance(processing, TablePreprocessor) else ImageInputs)(processing), {}
+
+
+def _scale(processing: Any, config: Any) -> TargetScale:
+    if isinstance(processing, TablePreprocessor):
+        return TargetScale(processing.target_mean, processing.target_std)
+    return TargetScale.of_config(config) or TargetScale()
+
+
+def stored_calibrator(name: str, stored: dict[str, Any], numbers: bool) -> Any:
+    """The calibrator that was saved with a model."""
+    content = stored.get("calibrator")
+    if content is None:
+        return None
+    kinds: dict[str, Any] = {QuantileCalibrator.name: QuantileCalibrator} if numbers else dict(CALIBRATORS)
+    try:
+        return kinds[content["name"]].from_dict(content)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise damaged(name, "calibrator", f"{type(error).__name__}: {error}", FITTED_IN_TRAINING) from error
+
+
+def _error_predictor(name: str, stored: dict[str, Any], dtype: str, device: Any, numbers: bool) -> Any:
+    """The predictor of errors that was saved with a model."""
+    content = stored.get("error_predictor")
+    if content is None:
+        return None
+    try:
+        folder = content["folder"]
+        normalizer = None if numbers else ErrorNormalizer.from_dict(content["normalizer"])
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise damaged(name, "error_predictor", f"{type(error).__name__}: {error}", FITTED_IN_TRAINING) from error
+    return ErrorPredictor(load_regressor(name, dtype=dtype, subfolder=folder).to(device).eval(), normalizer)
