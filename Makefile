@@ -3,7 +3,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test lint bench bench-peer clean
+.PHONY: help setup quickstart test lint bench bench-peer results-images clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -35,9 +35,23 @@ bench: $(READY)  ## run the speed and memory benchmarks
 	$(BIN)/python benchmarks/train_step.py
 	$(BIN)/python benchmarks/metrics.py
 	$(BIN)/python benchmarks/mc_dropout.py
+	$(BIN)/python benchmarks/mc_dropout.py --task tabular
+	$(BIN)/python benchmarks/abstention.py
 
 bench-peer: $(READY)  ## evaluate beside LM-Polygraph, in an environment of its own (a quarter of an hour and some gigabytes)
 	$(BIN)/python benchmarks/evaluate.py --peer_python auto --peer_folder out/lm-polygraph --examples 48 --rounds 1
+
+CIFAR10 ?= cifar10.npz
+SMALL = --model_preset resnet8 --bf16 false --dataloader_num_workers 0 --eval_strategy no --save_strategy no \
+	--disable_tqdm true --seeds 3
+
+results-images: $(READY)  ## compare all methods on CIFAR-10 (CIFAR10=file.npz): under an hour, resumable
+	$(BIN)/clue-hf compare configs/resnet18_cifar10.yaml $(SMALL) --train_file $(CIFAR10) --max_train_samples 5000 \
+		--num_train_epochs 15 --plain_epochs 10 --methods ce,clue,ce_pe,euat,cals,focal,label_smoothing \
+		clue:mc_samples=1,clue:mc_samples=10,clue:mc_samples=20 isotonic,temperature,platt,beta,ensemble,deup \
+		--corruption gaussian_noise --severity 1,3,5 --output_dir out/cifar10
+	$(BIN)/clue-hf compare configs/binary_cat_cifar10.yaml $(SMALL) --train_file $(CIFAR10) --num_train_epochs 30 \
+		--plain_epochs 20 --methods ce,clue,ce_pe,euat,cals,isotonic,ensemble,deup --output_dir out/cifar10_binary
 
 clean:  ## remove everything that was built or written by runs
 	rm -rf .venv build dist out runs *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -82,13 +82,16 @@ def serve(answer: Callable[[dict], dict]) -> None:
         print(json.dumps(answer(json.loads(line))), file=output, flush=True)
 
 
-def write_table(name: str, title: str, header: list[str], rows: list[list[str]], notes: str) -> None:
+def write_table(
+    name: str, title: str, header: list[str], rows: list[list[str]], notes: str, command: str | None = None
+) -> None:
     """Prints a markdown table and keeps it in `results/NAME.md` with the command and the machine."""
     lines = ["| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows)]
     machine = (
         f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads, torch {torch.__version__}"
     )
-    text = f"# {title}\n\nMade by `python benchmarks/{name}.py` ({machine}).\n\n" + "\n".join(lines) + f"\n\n{notes}\n"
+    made = f"Made by `python benchmarks/{command or f'{name}.py'}` ({machine})."
+    text = f"# {title}\n\n{made}\n\n" + "\n".join(lines) + f"\n\n{notes}\n"
     print(text)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.md").write_text(text)

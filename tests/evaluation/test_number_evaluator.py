@@ -164,13 +164,13 @@ def test_a_variance_head_and_an_ensemble_add_up(heads):
     assert "each of 3 models" in together.summary()
 
 
-def test_a_predicted_error_is_the_variance(tabular, heads):
+def test_a_predicted_error_is_the_variance(tabular):
     model, preprocessor = tabular
     second = make_tabular(preprocessor, seed=5, dropout=0.3)
-    TargetScale(0.2, 0.5).store(second.config)
+    TargetScale(0.0, 0.5).store(second.config)
     report = evaluator(model, preprocessor, error_predictor=ErrorPredictor(second)).evaluate(TEST)
     with torch.no_grad():
-        errors = second(**preprocessor(TEST, target=False)).logits[:, 0].double().numpy() * 0.5 + 0.2
+        errors = second(**preprocessor(TEST, target=False)).logits[:, 0].double().numpy() * 0.5
     assert report.raw.variance == pytest.approx(np.maximum(errors, FLOOR) * STD**2, rel=1e-4)
     assert report.raw.mean == pytest.approx(evaluator(model, preprocessor).evaluate(TEST).raw.mean)
     assert report.metrics["clamped"] == (errors < FLOOR).sum() > 0
@@ -261,7 +261,7 @@ def test_a_report_is_read_back_and_compared(whole_report, tabular, saved):
     assert loaded.metrics == json.loads(json.dumps(whole_report.metrics))
     for kind, predicted in loaded.kinds.items():
         assert predicted.mean == pytest.approx(whole_report.kinds[kind].mean, rel=1e-8)
-        assert predicted.interval(0.7)[0] == pytest.approx(whole_report.kinds[kind].interval(0.7)[0], rel=1e-6)
+        assert predicted.interval(0.7)[0] == pytest.approx(whole_report.kinds[kind].interval(0.7)[0], abs=1e-5)
         assert measure(predicted, 0)["nll"]["value"] == pytest.approx(whole_report.metrics[kind]["nll"]["value"])
     assert loaded.calibrator == whole_report.calibrator
     assert loaded.summary() == whole_report.summary()
@@ -311,7 +311,7 @@ def test_images_with_a_number():
 
 
 @pytest.mark.parametrize("has_head", [False, True])
-def test_texts_with_a_number(has_head, tmp_path):
+def test_texts_with_a_number(has_head):
     settings = {"num_labels": 2, "problem_type": "regression", "variance_head": True} if has_head else {}
     model, tokenizer = make_number_bert(**settings)
     found = evaluator(model, tokenizer, mc_samples=0, batch_size=4).evaluate(number_texts())
@@ -323,8 +323,7 @@ def test_texts_with_a_number(has_head, tmp_path):
         assert found.raw.std[row] == pytest.approx(np.sqrt(variance) * SCALE.std, rel=1e-4)
     short = evaluator(model, tokenizer, mc_samples=2, max_source_length=2).evaluate(number_texts())
     assert "18 of 18 texts were truncated" in short.summary()
-    short.save(tmp_path)
-    assert json.loads((tmp_path / "predictions.jsonl").read_text().splitlines()[0])["text"] == TEXTS[0]
+    assert next(short._lines())["text"] == TEXTS[0]
     assert evaluator(model, tokenizer, mc_samples=0).predict({"text": TEXTS[:2]}).mean == pytest.approx(
         found.raw.mean[:2], rel=1e-4
     )
@@ -346,7 +345,7 @@ def test_wrong_settings_are_explained(settings, message):
         evaluator(*make_number_vit(), **settings)
 
 
-def test_what_is_missing_is_explained(tabular, heads):
+def test_what_is_missing_is_explained(tabular):
     model, preprocessor = tabular
     with pytest.raises(ValueError, match="processing_class"):
         RegressionEvaluator(model, None)

@@ -6,7 +6,7 @@ from helpers import SENTENCES, make_batch, make_model, make_tokenizer
 from torch import nn
 
 from clue_hf import generate_with_uncertainty
-from clue_hf.models.mc_dropout import active_dropout, has_dropout
+from clue_hf.models.mc_dropout import PackedDropout, active_dropout, has_dropout
 from clue_hf.tasks import TextTask
 
 
@@ -96,3 +96,40 @@ def test_scores_under_dropout(kind):
 def test_a_model_without_dropout_is_an_error():
     with pytest.raises(ValueError, match="leave mc_samples at 0"):
         generate_with_uncertainty(make_model("t5"), make_tokenizer(), SENTENCES, max_new_tokens=3, mc_samples=2)
+
+
+# ---- masks from packed bits ----
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3, 0.5, 0.9])
+def test_packed_masks_have_the_rate_and_keep_the_mean(rate):
+    torch.manual_seed(0)
+    found = PackedDropout(rate).train()(torch.ones(1000, 1000))
+    kept = (found > 0).double().mean().item()
+    assert kept == pytest.approx(1 - rate, abs=4 * math.sqrt(rate * (1 - rate) / 1e6) + 2**-16)
+    assert found.double().mean().item() == pytest.approx(1, abs=0.01)
+    assert len(found.unique()) == 2
+
+
+def test_packed_masks_are_independent_between_neighbours():
+    """Four elements share a random number: its parts must not know of each other."""
+    torch.manual_seed(0)
+    found = (PackedDropout(0.3).train()(torch.ones(250_000, 4)) > 0).double()
+    correlations = torch.corrcoef(torch.cat([found[:-1], found[1:]], 1).T) - torch.eye(8, dtype=torch.double)
+    assert correlations.abs().max() < 5 / math.sqrt(250_000)
+
+
+def test_packed_dropout_in_evaluation_at_other_sizes_and_in_gradients():
+    layer, hidden = PackedDropout(0.4), torch.randn(3, 7, dtype=torch.float64, requires_grad=True)
+    assert layer.eval()(hidden) is hidden
+    layer.train()
+    for shape in ((0,), (1,), (5,), (2, 3, 3)):
+        assert layer(torch.ones(shape)).shape == shape
+    torch.manual_seed(3)
+    found = layer(hidden)
+    found.sum().backward()
+    kept = found != 0
+    torch.testing.assert_close(hidden.grad, torch.where(kept, 1 / (1 - round(0.4 * 2**16) / 2**16), 0.0).double())
+    torch.manual_seed(3)
+    assert torch.equal(layer(hidden), found)
+    assert layer(torch.ones(4, 4, dtype=torch.bfloat16)).dtype == torch.bfloat16

@@ -13,7 +13,7 @@ from transformers import initialization as init
 from transformers.utils import ModelOutput
 
 from ...errors import UserError
-from ..mc_dropout import Replicas
+from ..mc_dropout import PackedDropout, Replicas
 from .configuration import CLUETabularResNetConfig
 
 
@@ -155,4 +155,4 @@ class CLUETabularResNetForRegression(PreTrainedModel):
 
 
 def _dropout(rate: float) -> nn.Module:
-    return nn.Dropout(rate) if rate > 0 else nn.Identity()
+    return PackedDropout(rate) if rate > 0 else nn.Identity()

@@ -1,0 +1,214 @@
+"""What `clue-hf calibrate` finds, made again by hand from the answers of plain parts."""
+
+import contextlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from class_models import digit_splits, make_bert, text_data, train_resnet
+from hub.deployed_models import TARGET, make_folder
+from sklearn.isotonic import IsotonicRegression
+
+from clue_hf import generate_with_uncertainty, pipeline
+from clue_hf.cli.main import main
+from clue_hf.data.embedded.diabetes import load_diabetes_splits
+from clue_hf.data.embedded.phrases import phrase_rows
+from clue_hf.hub import Deployed
+from clue_hf.metrics import sentence_quality
+from clue_hf.models.loading import load_text_model, load_tokenizer
+from clue_hf.models.uncertainty_file import UNCERTAINTY_FILE, read_uncertainty, write_uncertainty
+from clue_hf.posthoc import AbstentionThresholds, TemperatureCalibrator, reference_quantiles
+
+
+MODEL = Path(__file__).parents[1] / "fixtures/lm_polygraph/model"
+ROWS = 130
+TEXTS = ["calibrate", "model", "--config", "run.yaml"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Models of each kind and the YAML files of their trainings."""
+    folder = tmp_path_factory.mktemp("calibrate")
+    shutil.copytree(MODEL, folder / "model")
+    for split, count in (("train", 20), ("validation", ROWS)):
+        lines = [json.dumps(row) for row in phrase_rows(split, count)]
+        (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
+    (folder / "run.yaml").write_text(
+        "model_type: t5\ntokenizer_vocab_size: 100\ntrain_file: train.jsonl\nvalidation_file: validation.jsonl\n"
+        "test_file: validation.jsonl\nmax_target_length: 16\nlearning_rate: 1e-4\noutput_dir: elsewhere\n"
+        "quality: chrf\nalpha: 0.9\n"
+    )
+    train_resnet(folder / "resnet")
+    (folder / "digits.yaml").write_text("dataset_name: embedded:digits\nmodel_type: clue_resnet\nmc_samples: 2\n")
+    make_bert(folder / "bert")
+    text_data().to_json(folder / "texts.jsonl")
+    text_data().select(range(12)).to_json(folder / "held_out.jsonl")
+    (folder / "texts.yaml").write_text(
+        "train_file: texts.jsonl\nvalidation_file: held_out.jsonl\nlabel_column: label\nsource_column: text\n"
+    )
+    make_folder(folder / "table", "table")
+    (folder / "table.yaml").write_text("dataset_name: embedded:diabetes\nmodel_type: clue_tabular_resnet\n")
+    return folder
+
+
+@pytest.fixture
+def here(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def assert_fitted(found, uncertainty, quality, risks, test):
+    """Each part against scikit-learn, numpy and the function that has tests of its own."""
+    isotonic = IsotonicRegression(increasing=False, out_of_bounds="clip").fit(uncertainty, quality)
+    places = np.linspace(uncertainty.min() - 1, uncertainty.max() + 1, 50)
+    np.testing.assert_allclose(found.confidence(places), isotonic.predict(places), atol=1e-6)
+    np.testing.assert_allclose(
+        found.reference_quantiles.quantiles, reference_quantiles(uncertainty).quantiles, rtol=1e-4
+    )
+    expected = AbstentionThresholds.fit(uncertainty, 1 - quality, risks, 0.1, test=test)
+    for one, other in zip(found.abstention.thresholds, expected.thresholds, strict=True):
+        assert one.max_risk == other.max_risk
+        assert one.coverage == other.coverage
+        assert one.threshold == (
+            other.threshold if other.threshold is None else pytest.approx(other.threshold, rel=1e-4)
+        )
+
+
+@pytest.fixture(scope="module")
+def texts(folder):
+    """A model of texts, calibrated."""
+    with contextlib.chdir(folder):
+        assert main([*TEXTS, "--risks", "0.2,0.6", "0.9"]) == 0
+    return folder / "model"
+
+
+def test_texts(here, texts, capsys):
+    rows = phrase_rows("validation", ROWS)
+    outputs = generate_with_uncertainty(
+        load_text_model(str(MODEL)), load_tokenizer(str(MODEL)), [row["source"] for row in rows], max_new_tokens=16
+    )
+    quality = sentence_quality("chrf", [output.text for output in outputs], [row["target"] for row in rows])
+    found = Deployed.read("model")
+    uncertainty = np.array([output.uncertainty for output in outputs])
+    assert_fitted(found, uncertainty, quality, (0.2, 0.6, 0.9), "hoeffding-bentkus")
+    assert found.data == {"name": "validation.jsonl (validation)", "rows": ROWS}
+    assert "chrf" in found.definitions["quality"]
+    assert found.definitions["loss"] == "1 - quality"
+    assert set(found.versions) == {"clue_hf", "torch", "transformers"}
+    answer = pipeline("model", device="cpu")(rows[3]["source"], min_quality=0.4)
+    assert answer["uncertainty"] == pytest.approx(uncertainty[3], rel=1e-4)
+    assert answer["confidence"] == pytest.approx(float(found.confidence(answer["uncertainty"])))
+    assert not Path("elsewhere").exists()  # where the training wrote
+
+
+def test_the_table_says_what_is_certified_and_why_not(here, texts, capsys):
+    assert main([*TEXTS, "--risks", "0.001,0.9", "--max_eval_samples", "100", "--output_dir", "copy"]) == 0
+    captured = capsys.readouterr()
+    assert "| 0.9          | 0.1              | any          | 100%" in captured.out
+    assert "yes, with probability 0.9" in captured.out
+    assert "0.001: Too few rows" in captured.out
+    assert "100 rows are few" in captured.err
+    assert Deployed.read("copy").data["rows"] == 100
+    one, other = (pipeline(name, device="cpu")("the cat sleeps .") for name in ("copy", "model"))
+    assert (one["generated_text"], one["uncertainty"]) == (other["generated_text"], other["uncertainty"])
+    assert main([*TEXTS, "--output_dir", "copy"]) == 2
+    assert "holds a model already. To calibrate that one: clue-hf calibrate copy" in capsys.readouterr().err
+
+
+def test_classes_of_images(here):
+    assert main(["calibrate", "resnet", "--config", "digits.yaml", "--mc_samples", "0"]) == 0
+    validation = digit_splits()["validation"]
+    answers = pipeline("resnet", device="cpu")(list(validation.pixels()))
+    right = [
+        answer["label"] == validation.names[label] for answer, label in zip(answers, validation.labels, strict=True)
+    ]
+    uncertainty = np.array([answer["uncertainty"] for answer in answers])
+    found = Deployed.read("resnet")
+    risks = [entry.max_risk for entry in found.abstention.thresholds]
+    assert_fitted(found, uncertainty, np.array(right, float), risks, "binomial")
+    assert found.settings == {"mc_samples": 0}
+    assert found.data["name"] == "embedded:digits (validation)"
+
+
+def test_classes_of_texts_by_their_names(here, capsys):
+    assert main(["calibrate", "bert", "--config", "texts.yaml", "--mc_samples", "0"]) == 0
+    rows = text_data().select(range(12))
+    answers = pipeline("bert", device="cpu")(rows["text"][:])
+    right = np.array([answer["label"] == label for answer, label in zip(answers, rows["label"], strict=True)], float)
+    found = Deployed.read("bert")
+    uncertainty = np.array([answer["uncertainty"] for answer in answers])
+    assert_fitted(found, uncertainty, right, [e.max_risk for e in found.abstention.thresholds], "binomial")
+    assert "12 rows are few" in capsys.readouterr().err
+
+
+def test_numbers_with_and_without_a_tolerance(here, capsys):
+    words = ["calibrate", "table", "--config", "table.yaml"]
+    assert main(words) == 0
+    assert "Without a --tolerance nothing says when a number is right" in capsys.readouterr().out
+    found = Deployed.read("table")
+    assert found.confidence is None
+    assert found.abstention is None
+    row = load_diabetes_splits()["test"][0]
+    pipe = pipeline("table", device="cpu")
+    assert pipe(row)["percentile"] is not None
+    with pytest.raises(ValueError, match="--tolerance"):
+        pipe(row, abstain_at_risk=0.5)
+    assert main([*words, "--tolerance", "90", "--risks", "0.7"]) == 0
+    rows = load_diabetes_splits()["validation"]
+    answers = pipe(rows)
+    quality = np.abs(np.array(rows[TARGET][:]) - [answer["mean"] for answer in answers]) <= 90
+    assert 0 < quality.mean() < 1
+    found = Deployed.read("table")
+    uncertainty = np.array([answer["std"] for answer in answers])
+    assert_fitted(found, uncertainty, quality.astype(float), [0.7], "binomial")
+    assert found.definitions["quality"] == "1 where |target - mean| <= 90, else 0"
+
+
+def test_what_else_stands_in_the_file_stays(here, capsys):
+    shutil.copytree("bert", "kept")
+    calibrator = TemperatureCalibrator(3.0).to_dict()
+    write_uncertainty("kept", calibrator=calibrator, mc_samples=0)
+    plain = Deployed.read("bert")
+    assert main(["calibrate", "kept", "--config", "texts.yaml"]) == 0
+    content = read_uncertainty("kept")
+    assert content["calibrator"] == calibrator
+    assert content["mc_samples"] == 0
+    assert min(Deployed.read("kept").reference_quantiles.quantiles) > min(plain.reference_quantiles.quantiles)
+    assert "calibrator may have been fitted on the validation data too" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("content", "code"), [("{", 0), ('{"version": 0}', 0), ('{"version": 9}', 2)])
+def test_a_file_that_cannot_be_read_is_put_aside(here, tmp_path, content, code, capsys):
+    shutil.copytree("bert", tmp_path / "bert")
+    path = tmp_path / "bert" / UNCERTAINTY_FILE
+    path.write_text(content)
+    assert main(["calibrate", str(tmp_path / "bert"), "--config", "texts.yaml"]) == code
+    if code:
+        assert path.read_text() == content
+        assert "update clue_hf" in capsys.readouterr().err
+    else:
+        assert Deployed.read(str(tmp_path / "bert")) is not None
+        assert path.with_name(f"{UNCERTAINTY_FILE}.damaged").read_text() == content
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["calibrate"], "Which model?"),
+    ([*TEXTS, "--split", "train"], "The split 'train' is the training data"),
+    ([*TEXTS, "--validation_file", "train.jsonl"], "is the training data"),
+    ([*TEXTS, "--split", "extra"], "'extra' is not in the data"),
+    ([*TEXTS, "--scorer", "sharpness"], "`scorer` must be one of"),
+    ([*TEXTS, "--quality", "none"], "`quality` must be among"),
+    ([*TEXTS, "--risks", "0.1,1.5"], "`risks` must lie between 0 and 1, but is 1.5"),
+    ([*TEXTS, "--risks", "low"], "`risks` must be numbers"),
+    ([*TEXTS, "--delta", "0"], "`delta` must lie between 0 and 1"),
+    ([*TEXTS, "--tolerance", "1"], "--tolerance is for models that predict numbers"),
+    (["calibrate", "bert", "--config", "texts.yaml", "--scorer", "msp"], "--scorer is for models that write texts"),
+    (["calibrate", "someone/model", "--config", "run.yaml"], "give --output_dir"),
+    (["calibrate", "./nowhere", "--config", "run.yaml", "--output_dir", "x"], "does not exist"),
+    ([*TEXTS, "--output_dir", "run.yaml"], "is a file"),
+])  # fmt: skip
+def test_mistakes(here, words, message, capsys):
+    assert main(words) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,233 @@
+import re
+
+import numpy as np
+import pytest
+from number_models import make_number_vit, number_images
+
+from clue_hf.evaluation.number_evaluator import RegressionEvaluator
+from clue_hf.evaluation.number_measures import RegressionPredictions, definitions, measure
+from clue_hf.evaluation.number_page import write_number_page
+from clue_hf.evaluation.number_plots import plot_number_report
+from clue_hf.evaluation.number_report import IN_TABLE, RegressionReport, digits_after_point, number_cell
+from clue_hf.evaluation.number_rows import NumberRows
+from clue_hf.evaluation.number_selection import (
+    bands,
+    coverage_curve,
+    error_bins,
+    error_points,
+    sparsification_curves,
+    wrongly_sure,
+)
+from clue_hf.metrics import ause, ence, regression_calibration_error
+from clue_hf.posthoc import QuantileCalibrator
+
+
+HOSTILE = [
+    "<img src=x onerror=\"window.hacked='image'\">",
+    "</script><script>window.hacked=1</script>",
+    "{{data}} $\\1$",
+]
+
+
+class Texts(NumberRows):
+    """Rows that are some texts, over and over."""
+
+    def text(self, row):
+        return HOSTILE[row % len(HOSTILE)]
+
+
+def make_report(n=250, seed=0, calibrated=True, scale=1.0, std=None, name="price", rows=None):
+    """A regressor that is twice as sure as it should be, of errors that differ from row to row."""
+    rng = np.random.default_rng(seed)
+    mean, noise = scale * rng.normal(20, 10, n), scale * rng.gamma(4, 0.5, n)
+    target = mean + noise * rng.normal(size=n)
+    raw = RegressionPredictions(mean, noise / 2 if std is None else np.full(n, std), target, clamped=3)
+    kinds = {"raw": raw}
+    calibrator = None
+    if calibrated:
+        calibrator = QuantileCalibrator.fit(mean, raw.std, mean + noise * rng.normal(size=n))
+        kinds["calibrated"] = raw.calibrated(calibrator)
+    metrics = {
+        "n": n,
+        "clamped": 3,
+        "min_variance": 1e-6,
+        **{kind: measure(found, 20) for kind, found in kinds.items()},
+    }
+    description = {
+        "model": "a model", "data": "some data", "target": name, "uncertainty": "variance", "interval": "95 %",
+        "notes": ["'area': 2 of 250 rows have no value."], "metrics": definitions(metrics),
+        "settings": {"mc_samples": 0, "members": 1, "min_variance": 1e-6},
+    }  # fmt: skip
+    return RegressionReport(raw, kinds.get("calibrated"), metrics, description, calibrator, rows=rows)
+
+
+REPORT = make_report()
+
+
+# ---- what is drawn ----
+
+
+@pytest.mark.parametrize("kind", ["raw", "calibrated"])
+def test_what_is_drawn_is_what_is_measured(kind):
+    predicted = REPORT.kinds[kind]
+    mean, std, target = predicted.mean, predicted.std, predicted.target
+    curve = coverage_curve(predicted)
+    given = predicted.forecasts.given_pit
+    assert np.abs(curve["coverage"] - curve["level"]).mean() == pytest.approx(
+        regression_calibration_error(mean, std, target, pit=given)
+    )
+    low, high = predicted.interval(float(curve["level"][60]))
+    assert curve["coverage"][60] == pytest.approx(((low <= target) & (target <= high)).mean())
+    bins = error_bins(predicted)
+    assert sum(entry["count"] for entry in bins) == len(mean)
+    gaps = [abs(entry["rmv"] - entry["rmse"]) / entry["rmv"] for entry in bins]
+    assert np.mean(gaps) == pytest.approx(ence(mean, std, target))
+    curves = sparsification_curves(REPORT.kinds, len(mean))
+    area = np.trapezoid(curves[kind] - curves[f"{kind} oracle"], curves["share"])
+    assert area == pytest.approx(ause(mean, std, target))
+
+
+def test_rows_are_chosen_evenly():
+    found = bands(REPORT.raw)
+    assert len(found["mean"]) == 100
+    assert (np.diff(found["mean"]) >= 0).all()
+    assert (found["mean"][0], found["mean"][-1]) == (REPORT.raw.mean.min(), REPORT.raw.mean.max())
+    assert np.ptp(np.diff(np.searchsorted(np.sort(REPORT.raw.mean), found["mean"]))) <= 1
+    assert len(error_points(make_report(n=3000, calibrated=False).raw)["std"]) == 1000
+    first = wrongly_sure(REPORT.raw, 5)
+    scores = np.abs(REPORT.raw.target - REPORT.raw.mean) / REPORT.raw.std
+    assert scores[first].tolist() == sorted(scores, reverse=True)[:5]
+
+
+NAMES = {"interval_calibration", "std_against_error", "sparsification", "prediction_intervals"}
+
+
+def test_every_picture_is_drawn(tmp_path):
+    files = plot_number_report(REPORT, tmp_path)
+    assert {file.stem for file in files} == NAMES
+    assert {file.suffix for file in files} == {".png", ".svg"}
+    assert all(file.stat().st_size > 2000 for file in files)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"n": 1, "calibrated": False},
+        {"n": 2, "scale": 1e-7, "name": HOSTILE[2]},
+        {"std": 1e-3, "scale": 1e9, "calibrated": False, "name": "a very long name of a column of a table"},
+    ],
+)
+def test_odd_reports_are_written_too(tmp_path, settings):
+    make_report(**settings).save(tmp_path)
+    assert all((tmp_path / f"{name}.png").stat().st_size > 2000 for name in NAMES)
+    assert (tmp_path / "report.html").stat().st_size > 20_000
+
+
+def test_numbers_of_any_size_have_four_digits():
+    entry = {"value": 1.23456e-9, "low": 1.2e-9, "high": 1.3e-9, "reason": None}
+    assert number_cell("mse", entry) == "0.000000001235 [0.000000001200, 0.000000001300]"
+    assert number_cell("mse", {"value": 123456.7, "reason": None}) == "123457"
+    assert number_cell("ence", {"value": 12.34567, "reason": None}) == "12.346"
+    assert number_cell("mse", {"value": None, "reason": "no rows"}) == "-"
+    assert digits_after_point("mean_std", {"value": 0.0}) == 3
+
+
+# ---- the page ----
+
+
+@pytest.fixture
+def show(browse, tmp_path):
+    """Opens the page of a report, whose images are part of it."""
+
+    def open_page(report, comparison=None, other="another", **settings):
+        path = tmp_path / f"page{len(list(tmp_path.iterdir()))}.html"
+        write_number_page(report, path, comparison, other)
+        return browse(path, allowed=["data:"], **settings)
+
+    return open_page
+
+
+def shown_rows(page):
+    return [int(row) for row in page.locator("#table tbody tr").evaluate_all("rows => rows.map(r => r.dataset.row)")]
+
+
+def test_the_page_says_what_was_found(tmp_path):
+    write_number_page(REPORT, tmp_path / "page.html", REPORT.compare(make_report(calibrated=False), 5), "another")
+    page = (tmp_path / "page.html").read_text()
+    entry = REPORT.metrics["raw"]["mse"]
+    digits = digits_after_point("mse", entry)
+    assert f"{entry['value']:.{digits}f}" in page
+    assert f"{entry['low']:.{digits}f} to {entry['high']:.{digits}f}" in page
+    for words in (
+        "3 of 250 variances were below the floor",
+        "2 of 250 rows have no value",
+        "Compared with",
+        "too sure",
+    ):
+        assert words in page
+    for heading in IN_TABLE.values():
+        assert heading in page
+
+
+def test_the_page_loads_nothing_and_is_the_same_each_time(tmp_path):
+    for name in ("one", "two"):
+        write_number_page(make_report(), tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    page = (tmp_path / "one").read_text()
+    assert "default-src 'none'" in page
+    assert not re.search(r"(?:src|href)=[\"']?https?:", page)
+    assert not re.search(r"\{\{\w+\}\}", page)
+
+
+def test_hostile_texts_cannot_leave_their_place(tmp_path):
+    report = make_report(name=HOSTILE[1], rows=Texts(np.arange(250), None, ""))
+    report.description["model"] = report.description["notes"][0] = HOSTILE[0]
+    write_number_page(report, tmp_path / "page.html", report.compare(report, 5), HOSTILE[1])
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<script") == 2
+    assert "<img" not in page
+    assert 'onerror="' not in page
+
+
+def test_hostile_texts_stay_text(show):
+    report = make_report(name=HOSTILE[1], rows=Texts(np.arange(250), None, ""))
+    page = show(report, comparison=report.compare(report, 5), other=HOSTILE[1])
+    assert page.evaluate("window.hacked") is None
+    assert HOSTILE[1] in page.inner_text("#comparison h2")
+    assert HOSTILE[0] in page.inner_text("#table")
+
+
+def test_rows_are_sorted_and_paged(show):
+    page = show(REPORT)
+    assert shown_rows(page) == wrongly_sure(REPORT.raw, 25).tolist()
+    page.click("#next")
+    assert shown_rows(page) == wrongly_sure(REPORT.raw, 50)[25:].tolist()
+    assert page.inner_text("#status") == "26 to 50 of 200 rows"
+    page.click("#table th[data-key=target] button")
+    chosen = wrongly_sure(REPORT.raw, 200)
+    assert shown_rows(page) == chosen[np.argsort(-REPORT.raw.target[chosen])][:25].tolist()
+
+
+def test_the_curves_can_be_read_with_the_keyboard(show):
+    page = show(REPORT)
+    page.focus("#coverage")
+    page.keyboard.press("Home")
+    assert page.get_attribute("#coverage", "aria-valuetext").startswith("0 % wanted")
+    frame = page.locator("#errors .frame").first
+    frame.focus()
+    assert f"{error_bins(REPORT.raw)[0]['count']} rows" in frame.get_attribute("aria-valuetext")
+    assert page.locator("#bands > div").count() == 2
+    assert show(REPORT, java_script_enabled=False).locator("#metrics tbody tr").count() == len(REPORT.metrics["raw"])
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_wider_than_a_phone(show, scheme):
+    page = show(REPORT, width=360, color_scheme=scheme, comparison=REPORT.compare(REPORT, 5))
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_images_are_part_of_the_page(tmp_path):
+    model, processor = make_number_vit()
+    report = RegressionEvaluator(model, processor, resamples=0, target_column="brightness").evaluate(number_images())
+    write_number_page(report, tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text().count("data:image/png;base64,") == 12
