@@ -137,7 +137,9 @@ class CLUEConfig(Seq2SeqTrainingArguments):
     source_column: str | None = field(
         default=None, metadata={"help": "Column of the source text or prompt; dots reach inside: translation.en"}
     )
-    target_column: str | None = field(default=None, metadata={"help": "Column of the target text or completion, or of the number to predict."})
+    target_column: str | None = field(
+        default=None, metadata={"help": "Column of the target text or completion, or of the number to predict."}
+    )
     source_prefix: str = field(default="", metadata={"help": "Text put before every source: 'summarize: '."})
     max_source_length: int = field(
         default=512, metadata={"help": "Longer sources are truncated to so many tokens, and counted."}

@@ -29,7 +29,7 @@ def train_members(experiment: PredictingExperiment, first: CLUETrainer, config: 
     members, folders = [first.model], []
     for number in range(1, count):
         own = copy.copy(config)
-        own.seed, folder = config.seed + number, f"{MEMBERS}/{number}"
+        own.seed, own.push_to_hub, folder = config.seed + number, False, f"{MEMBERS}/{number}"
         own.output_dir = str(Path(str(config.output_dir)) / folder)
         trainer, _ = experiment.train(own)
         members.append(trainer.model)
@@ -52,7 +52,7 @@ def train_error_predictor(
     own.task, own.objective, own.label_smoothing_factor = "regression", "mse", 0.0
     own.plain_steps, own.plain_epochs, own.mc_samples, own.plain_mc_samples = 0, 0, 0, 0
     own.eval_strategy, own.save_strategy, own.load_best_model_at_end = "no", "no", False  # type: ignore[assignment]
-    own.output_dir, own.resume_from_checkpoint = str(folder), None
+    own.output_dir, own.resume_from_checkpoint, own.push_to_hub = str(folder), None, False
     set_seed(own.seed)
     model = experiment.make_error_predictor()
     scale = TargetScale.fit(errors)

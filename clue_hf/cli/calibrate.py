@@ -17,7 +17,7 @@ from transformers.utils.logging import tqdm
 from ..data.loading import DataArguments
 from ..errors import UserError
 from ..hub import Deployed, UncertaintyPipeline
-from ..hub.loading import load_predictor, save_model
+from ..hub.loading import load_predictor, read_config, save_model
 from ..hub.predictors import Answer, Predictor, TextPredictor
 from ..metrics.quality import QUALITIES
 from ..models.uncertainty_file import UNCERTAINTY_FILE, VERSION, read_uncertainty, write_uncertainty
@@ -137,6 +137,7 @@ def command(words: Sequence[str]) -> int:
         raise UserError("Which model? clue-hf calibrate MODEL --config CONFIG.yaml")
     folder = _folder(model, arguments.output_dir)
     _check_split(arguments.split, data)
+    read_config(model)  # says where there is no such model
     stored = _stored(model)
     deployed, predictor = calibrate(model, arguments, data, stored)
     if not _same(folder, model):
@@ -167,13 +168,20 @@ def calibrate(
         arguments.max_risks or rows.risks,
         arguments.delta,
         rows.test,
-        data={"name": data_name(data, arguments.split), "rows": rows.count},
+        data={"name": _public_name(data, arguments.split), "rows": rows.count},
+        weights=predictor.fingerprint(),
         definitions={
             "uncertainty": predictor.definition,
             **({} if rows.judge is None else {"quality": rows.quality, "loss": "1 - quality"}),
         },
     )
     return deployed, predictor
+
+
+def _public_name(data: DataArguments, split: str) -> str:
+    """What the data is called, without the folders of this machine: the file may be published with the model."""
+    place, _, words = data_name(data, split).rpartition(" (")
+    return f"{Path(place).name if Path(place).expanduser().exists() else place} ({words}"
 
 
 def summary(deployed: Deployed) -> str:

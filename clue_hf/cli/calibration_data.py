@@ -16,11 +16,11 @@ from ..data.targets import find_target_column
 from ..errors import UserError
 from ..evaluation.class_rows import Columns, TextRows, make_rows
 from ..hub.inputs import ImageInputs, TableInputs
-from ..hub.loading import base_of_adapter, model_kind
+from ..hub.loading import model_kind, read_config
 from ..hub.predictors import Answer, ClassPredictor, NumberPredictor, Predictor, TextPredictor
 from ..metrics import quality_signature, sentence_quality
 from ..metrics.quality import QUALITIES
-from ..models.loading import is_image_model, load_config
+from ..models.loading import is_image_model
 from ..models.tabular import CLUETabularResNetConfig
 from ..posthoc.abstention import MAX_RISKS
 from .arguments import known_names
@@ -65,7 +65,7 @@ class Calibration:
 
 def predictor_settings(model: str, arguments: CalibrateArguments) -> dict[str, Any]:
     """The options that decide how a model of this kind answers."""
-    config = load_config(base_of_adapter(model) or model)
+    config = read_config(model)
     texts = {"source_prefix": arguments.source_prefix, "max_source_length": arguments.max_source_length}
     if model_kind(config) == "text":
         beams = arguments.generation_num_beams
@@ -159,7 +159,7 @@ def _number_rows(predictor: NumberPredictor, arguments: CalibrateArguments, data
     named = arguments.target_column or arguments.label_column
     splits = load_splits(
         data, arguments.source_column, arguments.target_column, arguments.image_column, arguments.label_column,
-        numbers=True, table=table,
+        task="regression", table=table,
     )  # fmt: skip
     split = splits[arguments.split]
     target = predictor.processing_class.target_column if table else find_target_column(split.column_names, named)

@@ -70,7 +70,7 @@ class Method:
         """The settings of one training."""
         own = copy.copy(config)
         own.label_smoothing_factor = 0.0
-        own.objective, own.seed, own.output_dir = self.objective, seed, str(folder)
+        own.objective, own.seed, own.output_dir, own.push_to_hub = self.objective, seed, str(folder), False
         for name, value in self.settings.items():
             setattr(own, name, value)
         try:

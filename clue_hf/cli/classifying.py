@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..config import CLUEConfig
-from ..data.columns import find_text_columns, has_images
+from ..data.columns import find_image_columns, find_text_columns, has_images
 from ..data.corruptions import corrupt
 from ..data.image_dataset import ImageDataset, class_names, image_dataset, label_numbers
 from ..data.images import make_transform
@@ -24,7 +24,7 @@ from ..metrics import (
 )
 from ..metrics.resampled_rejection import Measured
 from ..models.arguments import VISION, make_classifier, make_regressor
-from ..models.loading import load_image_processor, load_tokenizer
+from ..models.loading import load_config, load_image_processor, load_tokenizer
 from ..posthoc import CALIBRATORS, ErrorNormalizer, ensemble_probabilities
 from ..trainer import CLUETrainer
 from .predicting import VALIDATION, Outcome, PredictingExperiment
@@ -92,14 +92,16 @@ class ClassificationExperiment(PredictingExperiment):
     def _prepare_texts(self) -> None:
         train = self.splits["train"]
         _, label = find_text_columns(train.column_names, self.config.source_column, self.config.label_column)
-        self.names = class_names(train, label)
+        self.names = self._in_order_of_model(class_names(train, label))
         _check_number_of_classes(label_numbers(train, label, self.names), self.names)
         self.processing_class = load_tokenizer(str(self.model.tokenizer_name or self.model.model_name_or_path))
 
     def _prepare_images(self, binary_task: str | None) -> None:
         """All splits as pixels with the same class numbers, and how they are normalised."""
         columns = (self.config.image_column, self.config.label_column)
-        train = image_dataset(self.splits["train"], *columns, split="train")
+        _, label = find_image_columns(self.splits["train"].column_names, *columns)
+        names = self._in_order_of_model(class_names(self.splits["train"], label))
+        train = image_dataset(self.splits["train"], *columns, names, "train")
         splits = {
             name: train if name == "train" else image_dataset(split, *columns, train.names, name)
             for name, split in self.splits.items()
@@ -113,6 +115,15 @@ class ClassificationExperiment(PredictingExperiment):
             self.processing_class = make_transform(splits["train"], self.config.image_size).processor()
         else:
             self.processing_class = load_image_processor(str(self.model.model_name_or_path))
+
+    def _in_order_of_model(self, names: list[str]) -> list[str]:
+        """The classes of the data in the order of a trained model that has the same ones: its outputs are theirs."""
+        if self.model.model_name_or_path:
+            known = load_config(self.model.model_name_or_path).id2label
+            order = [known[number] for number in sorted(known)]
+            if sorted(order) == sorted(names):
+                return order
+        return names
 
     def make_model(self, config: CLUEConfig) -> Any:
         return make_classifier(self.model, self.names, self.num_channels if self.images else None)

@@ -16,6 +16,7 @@ from ..data.corruptions import CORRUPTIONS
 from ..data.loading import DataArguments
 from ..errors import UserError
 from ..evaluation.comparison import as_csv, as_dict, as_latex, as_markdown, compare_methods
+from ..hub.escape import without_secret_options
 from ..models.arguments import LoraArguments, ModelArguments
 from ..objectives import OBJECTIVES
 from ..posthoc.error_predictor import ERROR_PREDICTORS
@@ -93,9 +94,8 @@ def command(words: Sequence[str]) -> int:
         TYPES, GROUPS, ALTERNATIVES, EXAMPLES, (EvaluateArguments,), prog="clue-hf compare", description=DESCRIPTION
     )
     arguments, run, model, lora, data, config = parser.parse(words)
-    experiment = make_experiment(
-        model, lora, config, load_data(model, data, config), run, data, f"clue-hf compare {shlex.join(words)}"
-    )
+    line = f"clue-hf compare {shlex.join(without_secret_options(words))}"
+    experiment = make_experiment(model, lora, config, load_data(model, data, config), run, data, line)
     comparison = Comparison(arguments, experiment, config, run.baseline)
     run_cells(comparison.cells, experiment, config)
     for view in experiment.compared_views():

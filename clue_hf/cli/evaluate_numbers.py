@@ -111,7 +111,7 @@ def _load(arguments: EvaluateArguments, data: DataArguments, kind: str) -> Numbe
     """The splits to evaluate on and to fit on."""
     data.report_splits = [arguments.split]
     columns = (arguments.source_column, arguments.target_column, arguments.image_column, arguments.label_column)
-    splits = load_splits(data, *columns, numbers=True, table=kind == "tables")
+    splits = load_splits(data, *columns, task="regression", table=kind == "tables")
     validation = None if _is_validation(arguments, data) else splits.get("validation")
     if arguments.calibrator and validation is None:
         raise UserError("--calibrator needs validation data: give a split or file, or set validation_fraction.")

@@ -22,6 +22,7 @@ from ..data.tables import NUMBER, check_header
 from ..errors import UserError
 from ..hub import UncertaintyPipeline
 from ..hub.inputs import ImageInputs, TableInputs
+from ..hub.loading import read_config
 from ..models.uncertainty_file import read_uncertainty
 from .arguments import EvaluateArguments
 from .parser import ConfigParser
@@ -105,6 +106,7 @@ def command(words: Sequence[str]) -> int:
     count = sum(1 for _ in read_rows(arguments.input))  # mistakes in the file show before the model is loaded
     if count == 0:
         raise UserError(f"input {arguments.input!r} has no rows.")
+    read_config(model)  # says where there is no such model
     log = AnswerLog(Path(arguments.output), _signature(model, arguments), arguments.resume)
     if log.is_finished:
         print(f"{arguments.output} is finished: nothing to do.")
@@ -158,18 +160,19 @@ def _is_csv(arguments: PredictArguments) -> bool:
     return _kind(str(arguments.input)) in SEPARATORS
 
 
-def _typed(row: dict[str, str], columns: list[TableColumn]) -> dict[str, Any]:
+def _typed(row: dict[str, str], columns: list[TableColumn]) -> dict[str, str]:
     """
-    The texts of a csv row as what they stood for where a whole column was read: true and false are numbers, and a
-    category that is not known as it is written may be known as a number.
+    The texts of a csv row as where a whole column is read: true and false are 1 and 0, and a category that is not
+    known as it is written (01, 1.0) may be known as a number.
     """
-    typed: dict[str, Any] = dict(row)
+    typed = dict(row)
     for column in columns:
         text = row.get(column.name, "").strip()
         if column.kind == "numeric" and text.lower() in ("true", "false"):
-            typed[column.name] = text.lower() == "true"
+            typed[column.name] = str(int(text.lower() == "true"))
         elif column.kind == "categorical" and text not in column.categories and re.match(NUMBER, text):
-            typed[column.name] = float(text)
+            number = float(text)
+            typed[column.name] = str(int(number) if number.is_integer() else number)
     return typed
 
 
@@ -225,9 +228,7 @@ def _parsed(lines: Any, kind: str, path: str) -> Iterator[dict[str, Any]]:
         reader = csv.DictReader(lines, delimiter=SEPARATORS[kind])
         for number, row in enumerate(reader):
             if None in row or None in row.values():
-                raise UserError(
-                    f"input {path!r}: row {number} (counted from 0) has more or fewer values than columns."
-                )
+                raise UserError(f"input {path!r}: row {number} (counted from 0) has not as many values as columns.")
             yield row
 
 
@@ -251,7 +252,7 @@ class AnswerLog:
     def __init__(self, output: Path, signature: dict[str, Any], resume: bool) -> None:
         self.output, self.path = output, output.with_name(f"{output.name}.unfinished")
         self.count, self._first = 0, _line(signature)
-        self._file: BinaryIO
+        self._file: BinaryIO | None = None
         if output.is_dir():
             raise UserError(f"output {str(output)!r} is a folder.")
         if self.path.exists():
@@ -259,17 +260,16 @@ class AnswerLog:
         self.is_finished = resume and output.exists() and not self.path.exists()
 
     def __enter__(self) -> AnswerLog:
-        if self.count == 0:
-            self.output.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_bytes(self._first)
-        self._file = open(self.path, "ab")
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
     def add(self, rows: list[dict[str, Any]], answers: list[dict[str, Any]]) -> None:
         """Keeps the answers to some rows: they are in the file when this returns."""
+        if self._file is None:
+            self._file = self._open()
         lines = []
         for row, answer in zip(rows, answers, strict=True):
             lines.append(_checksum(row) + b" " + _line({"row": self.count, **answer}))
@@ -296,6 +296,12 @@ class AnswerLog:
             file.writelines(line[9:] for line in self._finished())
         os.replace(temporary, self.output)
         self.path.unlink()
+
+    def _open(self) -> BinaryIO:
+        if self.count == 0:
+            self.output.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_bytes(self._first)
+        return open(self.path, "ab")
 
     def _finished(self) -> Iterator[bytes]:
         with open(self.path, "rb") as lines:

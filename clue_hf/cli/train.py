@@ -13,6 +13,7 @@ from ..config import CLUEConfig
 from ..data.columns import has_images
 from ..data.loading import DataArguments, load_splits
 from ..errors import UserError
+from ..hub.escape import without_secret_options
 from ..models.arguments import TABULAR, VISION, LoraArguments, ModelArguments, check_model
 from ..models.loading import is_classifier, is_regressor, is_tabular, load_config
 from .arguments import DATA_ALTERNATIVES, EvaluateArguments, RunArguments
@@ -85,7 +86,7 @@ def command(words: Sequence[str]) -> int:
         return launch("train", words, run.num_processes, run.accelerate_config)
     with config.main_process_first(desc="loading the data"):
         splits = load_data(model, data, config)
-    command_line = f"{_as_typed()} {shlex.join(words)}"
+    command_line = f"{_as_typed()} {shlex.join(without_secret_options(words))}"
     experiment = make_experiment(model, lora, config, splits, run, data, command_line)
     try:
         experiment.run([run.baseline, config.objective] if run.baseline else [config.objective])
@@ -120,8 +121,9 @@ def make_experiment(
 def load_data(model: ModelArguments, data: DataArguments, config: CLUEConfig) -> Any:
     """The splits of the data that the arguments name."""
     columns = (config.source_column, config.target_column, config.image_column, config.label_column)
-    numbers = predicts_numbers(model, config)
-    return load_splits(data, *columns, numbers, numbers and is_tabular(model.model_type, model.model_name_or_path))
+    task = "regression" if predicts_numbers(model, config) else config.task
+    table = task == "regression" and is_tabular(model.model_type, model.model_name_or_path)
+    return load_splits(data, *columns, task, table)
 
 
 def predicts_numbers(model: ModelArguments, config: CLUEConfig) -> bool:

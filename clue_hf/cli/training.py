@@ -149,13 +149,37 @@ class Experiment(ABC):
         if self.config.process_index == 0:
             self._write(rows, histories)
             self._say(rows)
+            self._push(len(objectives) == 1)
         return rows
+
+    def _push(self, alone: bool) -> None:
+        """Uploads the model of the objective that was asked for, not that of the baseline."""
+        if not self.config.push_to_hub:
+            return
+        from ..hub.push import push_folder
+
+        config = self._config_for(self.config.objective, alone)
+        name = config.hub_model_id or Path(str(config.output_dir)).absolute().name
+        try:
+            push_folder(
+                str(config.output_dir),
+                name,
+                config.hub_private_repo,
+                config.hub_revision,
+                "End of training",
+                token=config.hub_token,
+                verbose=True,
+            )
+        except UserError as error:
+            again = f"clue-hf push {config.output_dir} {name}"
+            raise UserError(f"{error} The model is saved; to try again: {again}") from error
 
     def _config_for(self, objective: str, alone: bool) -> CLUEConfig:
         config = copy.copy(self.config)
         if objective != config.objective:
             config.objective, config.label_smoothing_factor = objective, 0.0
             config.check_objective()
+            config.push_to_hub = False  # the repository is that of the model that was asked for
         if not alone:
             config.output_dir = str(self.folder / objective)
         return config
@@ -185,7 +209,7 @@ class Experiment(ABC):
                 f"\n{config.objective}: {size:,} parameters, {len(self.splits['train']):,} training rows", flush=True
             )
         trainer.train(resume_from_checkpoint=_checkpoint(config))
-        trainer.save_model()
+        trainer.save_model(_internal_call=True)  # what is uploaded comes with its results, at the end
         trainer.save_state()
         return trainer, timer.times()
 

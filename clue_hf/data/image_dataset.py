@@ -311,8 +311,14 @@ def class_names(dataset: datasets.Dataset, column: str) -> list[str]:
 
 
 def label_numbers(dataset: datasets.Dataset, column: str, names: list[str], split: str = "train") -> np.ndarray:
-    """The class number of each row; raises where a label is missing or is not among the names."""
+    """
+    The class number of each row; raises where a label is missing or is not among the names. Numbers that stand for
+    names (`ClassLabel`) are those of the same names here, where these are known in another order.
+    """
     values = _label_values(dataset, column, split)
+    own = getattr(dataset.features[column], "names", None)
+    if own and own != names and set(own) <= set(names) and values.dtype.kind != "U":
+        values = np.array(own)[values]
     if values.dtype.kind != "U":
         if len(bad := np.flatnonzero(values >= len(names))):
             row = int(bad[0])
@@ -340,7 +346,7 @@ def _label_values(dataset: datasets.Dataset, column: str, split: str) -> np.ndar
     where = "Row {} (counted from 0) of the " + f"{split} data"
     if values.null_count:
         row = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
-        raise UserError(f"{where.format(row)} has no {column!r}: every image needs its class.")
+        raise UserError(f"{where.format(row)} has no {column!r}: every example needs its class.")
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return np.array(values.to_pylist(), dtype=str)
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):

@@ -97,20 +97,20 @@ def load_splits(
     target: str | None,
     image: str | None = None,
     label: str | None = None,
-    numbers: bool = False,
+    task: str = "auto",
     table: bool = False,
 ) -> datasets.DatasetDict:
     """
     The splits train, validation and test of the data that the arguments name; missing ones are split off.
 
-    Texts are split by their source, images by their row, each class alike, and rows with a number to predict
-    (`numbers`) by their row. Rows are images where `image` names a column, or where they have one with a usual name
-    and no usual columns of texts. Files of a `table` are read with all rows of a column in view.
+    Texts are split by their source, images by their row, each class alike, and rows with a number to predict (the
+    task `"regression"`) by their row. Rows are images where `image` names a column, or where they have one with a
+    usual name and no usual columns of texts. Files of a `table` are read with all rows of a column in view.
     """
     given = _load(arguments, table)
     train = _named(given, arguments.train_split, "train_split")
     images = None
-    if not numbers and (image or has_images(train.column_names, source, target)):
+    if task != "regression" and (image or has_images(train.column_names, source, target)):
         images = find_image_columns(train.column_names, image, label)
     wanted = {"train": arguments.train_split, **_evaluation_splits(arguments, given, images is not None)}
     splits = {name: _named(given, split, f"{name}_split") for name, split in wanted.items() if split is not None}
@@ -119,11 +119,12 @@ def load_splits(
     if any(missing.values()):
         if images:
             splits.update(split_by_label(train, missing, arguments.split_seed, images[1]))
-        elif numbers:
+        elif task == "regression":
             splits.update(split_by_source(train, missing, arguments.split_seed, None))
         else:
-            key = find_text_columns(train.column_names, source, label)[0] if label else None
-            key = key or _key(train.column_names, source, target)
+            has_classes = label or task == "classification"
+            columns = train.column_names
+            key = find_text_columns(columns, source, label)[0] if has_classes else _key(columns, source, target)
             splits.update(split_by_source(train, missing, arguments.split_seed, key))
     for name in arguments.report_splits:
         if name not in splits:

@@ -50,7 +50,7 @@ def plot_number_report(report: RegressionReport, folder: str | Path) -> list[Pat
 
 def _interval_calibration(report: RegressionReport) -> Figure:
     """The share of targets that central intervals hold against the share that they should hold."""
-    figure = Figure(figsize=(6.9, 4.8), layout="constrained")
+    figure = Figure(figsize=(7.0, 4.6), layout="constrained")
     axes = figure.subplots()
     axes.set_title("Do the intervals hold what they should?", weight="bold", pad=10)
     axes.plot([0, 1], [0, 1], color=MUTED, lw=1.3, ls=":", label="perfect")
@@ -61,7 +61,6 @@ def _interval_calibration(report: RegressionReport) -> Figure:
         axes.fill_between(curve["level"], curve["level"], curve["coverage"], color=LIGHT[place], alpha=0.1, lw=0)
     axes.set(xlabel="Probability of the central interval", ylabel="Share of targets within it")
     axes.set(xlim=(0, 1), ylim=(0, 1.01))
-    axes.set_aspect("equal")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.grid()
@@ -78,7 +77,8 @@ def _std_against_error(report: RegressionReport) -> Figure:
     for place, (axes, (kind, predicted)) in enumerate(zip(panels, kinds.items(), strict=True)):
         _error_panel(axes, predicted, LIGHT[place])
         error = report.metrics[kind]["ence"]["value"]
-        axes.set_title(kind if error is None else f"{kind}   ENCE {error:.3f}")
+        told = "" if error is None else f"   ENCE {error:.3{'f' if error < 1000 else 'g'}}"
+        axes.set_title(kind + told)
         axes.set_xlabel(f"Standard deviation (of {_short_name(report)})", parse_math=False)
     panels[0].set_ylabel("Error: target − mean, absolute")
     panels[0].set_ylim(0, 1.05 * max(map(_highest, kinds.values())))
@@ -102,6 +102,7 @@ def _error_panel(axes: Axes, predicted: RegressionPredictions, color: str) -> No
     axes.plot(ends, ends, color=MUTED, lw=1.3, ls=":")
     axes.plot(rmv, rmse, color=color, lw=1.4, marker="o", ms=5.5, mec="white")
     axes.set_xlim(*ends)
+    axes.locator_params(axis="x", nbins=6)
     axes.grid()
 
 

@@ -46,6 +46,8 @@ class Deployed:
             What is meant by `uncertainty`, `quality` and `loss`.
         versions (`dict`):
             Of the packages.
+        weights (`str`, *optional*):
+            The [`~clue_hf.hub.predictors.Predictor.fingerprint`] of the model that all this is about.
     """
 
     scorer: str
@@ -56,6 +58,7 @@ class Deployed:
     data: dict[str, Any] = field(default_factory=dict)
     definitions: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    weights: str | None = None
 
     @classmethod
     def fit(
@@ -71,7 +74,8 @@ class Deployed:
     ) -> Deployed:
         """
         From an uncertainty and a quality in [0, 1] for each row of calibration data; the loss is 1 - quality. Without
-        qualities there is neither a confidence nor a threshold. `words` are `data` and `definitions`.
+        qualities there is neither a confidence nor a threshold. `words` are `data`,
+        `definitions` and `weights`.
         """
         quantiles = quantiles_of(uncertainty)
         if quality is None:
@@ -110,6 +114,7 @@ class Deployed:
             _part(content, "confidence", IsotonicConfidence, name),
             _part(content, "abstention", AbstentionThresholds, name),
             **{part: content.get(part, {}) for part in PLAIN if part != "settings"},
+            weights=content.get("weights"),
         )
 
     def write(self, folder: str | Path) -> None:
@@ -122,6 +127,7 @@ class Deployed:
             confidence=None if self.confidence is None else self.confidence.to_dict(),
             abstention=None if self.abstention is None else self.abstention.to_dict(),
             **{part: getattr(self, part) for part in PLAIN if part != "settings"},
+            weights=self.weights,
         )
 
     def threshold(self, max_risk: float | None, min_quality: float | None) -> AbstentionThreshold:

@@ -28,7 +28,7 @@ from ..models.loading import (
 )
 from ..models.mc_dropout import has_dropout
 from ..models.tabular import CLUETabularResNetConfig
-from ..models.uncertainty_file import read_uncertainty
+from ..models.uncertainty_file import UNCERTAINTY_FILE, read_uncertainty
 from ..offline import notice_missing_network
 from ..posthoc import CALIBRATORS, ErrorNormalizer, ErrorPredictor, QuantileCalibrator
 from ..tasks import CLASSIFICATION_PASSES, REGRESSION_PASSES
@@ -57,8 +57,7 @@ def load_predictor(
     What answers with a model of any kind; see [`UncertaintyPipeline.from_pretrained`]. What is not given is as in
     `deployed`. An adapter comes with the model that it was trained for.
     """
-    base = base_of_adapter(name)
-    config = load_config(base or name)
+    base, config = base_of_adapter(name), read_config(name)
     if mc_samples is not None:
         settings["mc_samples"] = mc_samples
     if model_kind(config) == "text":
@@ -83,6 +82,11 @@ def text_predictor(
         raise UserError(str(error)) from error
 
 
+def read_config(name: str) -> Any:
+    """The config of a model, or of the one that an adapter was trained for; raises where there is no such model."""
+    return load_config(base_of_adapter(name) or name)
+
+
 def model_kind(config: Any) -> str:
     """`"text"` (that is generated), `"classification"` or `"regression"`, by what a saved model's config says."""
     if isinstance(config, CLUETabularResNetConfig):
@@ -97,11 +101,19 @@ def save_model(predictor: Predictor, folder: Path, stored: dict[str, Any]) -> No
     model = predictor.model
     members: list[Any] = [*model.members] if isinstance(model, Ensemble) else [model]
     for member, place in zip(members, ("", *stored.get("members", [])), strict=True):
-        member.save_pretrained(folder / place)
+        member.save_pretrained(_inside(folder, place))
     error_predictor = getattr(predictor, "error_predictor", None)
     if error_predictor is not None:
-        error_predictor.model.save_pretrained(folder / stored["error_predictor"]["folder"])
+        error_predictor.model.save_pretrained(_inside(folder, stored["error_predictor"]["folder"]))
     predictor.processing_class.save_pretrained(folder)
+
+
+def _inside(folder: Path, place: str) -> Path:
+    """A folder in another one; what somebody's file names must not lead elsewhere."""
+    path = (folder / place).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise UserError(f"{UNCERTAINTY_FILE} names the folder {place!r}, which is outside of the model's.")
+    return path
 
 
 def base_of_adapter(name: str) -> str | None:
@@ -113,13 +125,16 @@ def base_of_adapter(name: str) -> str | None:
         return None  # there is no such folder, as loading it will say
     else:
         notice_missing_network()
-        found = cached_file(
-            name,
-            ADAPTER_FILE,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_gated_repo=False,
-            _raise_exceptions_for_connection_errors=False,
-        )
+        try:
+            found = cached_file(
+                name,
+                ADAPTER_FILE,
+                _raise_exceptions_for_missing_entries=False,
+                _raise_exceptions_for_gated_repo=False,
+                _raise_exceptions_for_connection_errors=False,
+            )
+        except OSError:
+            return None  # there is no such repository, as loading it will say
     if found is None:
         return None
     try:

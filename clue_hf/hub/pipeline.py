@@ -16,7 +16,7 @@ from transformers.utils import logging
 from ..errors import UserError
 from ..posthoc import AbstentionThreshold
 from .deployed import Deployed
-from .loading import load_predictor, text_predictor
+from .loading import load_predictor, read_config, text_predictor
 from .predictors import Answer, Predictor, TextPredictor
 
 
@@ -92,6 +92,7 @@ class UncertaintyPipeline:
                 `source_prefix` and `max_source_length`.
         """
         _check_dtype(dtype)
+        read_config(name)  # says where there is no such model
         deployed = _read(name)
         predictor = load_predictor(name, _device(device), dtype, scorer, mc_samples, deployed, **generation)
         return cls(predictor, deployed, batch_size)
@@ -187,6 +188,11 @@ class UncertaintyPipeline:
                 f"{self.predictor.scorer!r}: there is no confidence."
             )
             return
+        if deployed.weights not in (None, self.predictor.fingerprint()):
+            logger.warning(
+                "The model has been trained since it was calibrated, or has another precision now, so its confidence "
+                f"may be off: {CALIBRATE}"
+            )
         ours, theirs = self.predictor.settings, deployed.settings
         if other := [key for key in ours if key in theirs and ours[key] != theirs[key]]:
             told = ", ".join(f"{key} {ours[key]!r} instead of {theirs[key]!r}" for key in other)

@@ -91,7 +91,8 @@ def _matching(root: Path, folder: Path, patterns: tuple[str, ...]) -> Iterator[t
     """The files of a folder whose names are allowed and which really are inside the root."""
     inside = root.resolve()
     for path in sorted(folder.iterdir()):
-        if not path.is_file() or not any(fnmatch(path.name, pattern) for pattern in patterns):
+        allowed = any(fnmatch(path.name, pattern) for pattern in patterns) and not path.name.startswith(".")
+        if not allowed or not path.is_file():
             continue
         if not path.resolve().is_relative_to(inside):
             logger.warning(f"{path} is a link out of the folder: it is not uploaded.")
@@ -189,7 +190,7 @@ def push_folder(
     folder = Path(folder)
     check_target(repo_id, token)
     collect_files(folder)  # before anything is written into a folder that is no model's
-    _renew_card(folder, repo_id)
+    renew_card(folder, repo_id)
     upload = collect_files(folder, include_examples)
     check_secrets(upload)
     if verbose:
@@ -207,7 +208,7 @@ def push_folder(
         return api.create_commit(repo_id, operations, commit_message=message, revision=revision)
 
 
-def _renew_card(folder: Path, repo_id: str) -> None:
+def renew_card(folder: Path, repo_id: str) -> None:
     """Writes the card where there is none, or only one that a program wrote."""
     path = folder / CARD
     if not path.exists():

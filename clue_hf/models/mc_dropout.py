@@ -53,8 +53,8 @@ class DropoutLinear(nn.Linear):
 
 class PackedDropout(nn.Dropout):
     """
-    Dropout whose masks on a CPU come from 16 random bits for each element, a third of the time of `nn.Dropout`: where K
-    passes run together, most of theirs goes into masks. The rate is exact to 1/65536.
+    Dropout whose masks on a CPU come from 16 random bits for each element, in a third of the time of `nn.Dropout`:
+    where K passes run together, most of theirs goes into masks. The rate is exact to 1/65536.
     """
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:

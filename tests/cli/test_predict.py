@@ -10,15 +10,17 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from class_models import TEXTS
 from classifiers import image_rows
-from hub.deployed_models import inputs_for, make_folder
+from hub.deployed_models import inputs_for, make_folder, make_table_model, save
 from PIL import Image
 
 from clue_hf import UncertaintyPipeline, pipeline
 from clue_hf.cli.main import main
 from clue_hf.cli.predict import read_rows
+from clue_hf.data.table_preprocessor import TablePreprocessor
 from clue_hf.hub import Deployed
 
 
@@ -107,8 +109,6 @@ def test_texts_for_a_classifier_in_a_nested_column(here, tmp_path):
 def test_where_to_abstain(here, tmp_path, expected):
     values = [answer["uncertainty"] for answer in expected]
     threshold = sorted(values)[LONG // 2]
-    import numpy as np
-
     folder = make_folder(tmp_path / "calibrated", "t5")
     settings = pipeline("t5", device="cpu", max_new_tokens=6).predictor.settings
     uncertainty = np.repeat(values, 20)
@@ -217,7 +217,7 @@ def test_a_bad_row_is_named_and_what_came_before_is_kept(here, tmp_path, expecte
     ("a.jsonl", '{"text": "a"}\n[1]\n', "row 1 (counted from 0) must be an object"),
     ("a.csv", "text,b\nx,y\nz\n", "row 1 (counted from 0) has not as many values as columns"),
     ("a.csv", "text,text\nx,y\n", "2 columns named 'text'"),
-    ("a.jsonl", '{"word": "a"}\n', "Row 0 (counted from 0) has the columns word: which of them is it? Set --text_column"),
+    ("a.jsonl", '{"word": "a"}\n', "the columns word: which of them is it? Set --text_column"),
     ("a.jsonl", '{"text": "a"}\n{"b": "a"}\n', "Row 1 (counted from 0)"),
     ("a.txt", "", "has no rows"),
     ("a.parquet", "x", "must be one of jsonl, csv, tsv, txt"),
@@ -234,10 +234,6 @@ def test_files_that_are_none(here, tmp_path, name, content, message, capsys):
 
 def test_numbers_and_categories_of_a_csv_file_mean_what_they_did(tmp_path):
     """A whole column of True and False is one of numbers; 1 and 1.0 are the same category."""
-    from hub.deployed_models import make_table_model, save
-
-    from clue_hf.data.table_preprocessor import TablePreprocessor
-
     columns = {"yes": [True, False] * 10, "group": [1.0, 2.0, 3.0, 2.0] * 5, "y": [float(n) for n in range(20)]}
     preprocessor = TablePreprocessor.fit(columns, "y", categorical_columns=["group"])
     save(tmp_path / "model", make_table_model(preprocessor, variance_head=True), preprocessor)

@@ -254,3 +254,29 @@ def test_a_calibrator_of_numbers_is_refused_for_classes(tmp_path, monkeypatch, c
     monkeypatch.chdir(tmp_path)
     assert main(["train", QUICKSTART, "--calibrator", "quantile", "--output_dir", "out"]) == 2
     assert "'quantile' is not for models of this kind" in capsys.readouterr().err
+
+
+def test_the_classes_of_a_trained_model_keep_their_outputs(here, capsys):
+    """Data that numbers the classes in another way is brought into the order of the model."""
+    images, labels = image_rows(120)
+    names = datasets.Features(
+        {"image": datasets.Array3D((8, 8, 3), "uint8"), "label": datasets.ClassLabel(names=NAMES)}
+    )
+    turned = datasets.Features({**names, "label": datasets.ClassLabel(names=NAMES[::-1])})
+    datasets.Dataset.from_dict({"image": images, "label": labels}, names).to_parquet("first.parquet")
+    datasets.Dataset.from_dict({"image": images, "label": 2 - labels}, turned).to_parquet("turned.parquet")
+    words = {**QUICK, "max_steps": "60", "learning_rate": "0.1", "plain_epochs": "0", "objective": "ce"}
+    options = [
+        word
+        for name, value in {**RESNET, **words, "train_file": "first.parquet"}.items()
+        for word in (f"--{name}", value)
+    ]
+    assert main(["train", *options]) == 0
+    first = json.loads(Path("out/results.json").read_text())["rows"][0]["error"]
+    assert first < 0.3
+    more = {"model_name_or_path": "out", "train_file": "turned.parquet", "output_dir": "more", "learning_rate": "1e-9",
+            "test_fraction": "0.2"}  # fmt: skip
+    options = [word for name, value in {**words, **more}.items() for word in (f"--{name}", value)]
+    assert main(["train", *options]) == 0
+    again = json.loads(Path("more/results.json").read_text())["rows"][0]["error"]
+    assert again < 0.4

@@ -112,9 +112,8 @@ def test_every_picture_is_drawn(tmp_path):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"n": 1, "calibrated": False},
-        {"n": 2, "scale": 1e-7, "name": HOSTILE[2]},
-        {"std": 1e-3, "scale": 1e9, "calibrated": False, "name": "a very long name of a column of a table"},
+        {"n": 1, "calibrated": False, "scale": 1e-7},
+        {"std": 1e-3, "scale": 1e9, "calibrated": False, "name": HOSTILE[2] + " of a very long name"},
     ],
 )
 def test_odd_reports_are_written_too(tmp_path, settings):

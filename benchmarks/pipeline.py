@@ -1,0 +1,112 @@
+"""What an uncertainty costs: UncertaintyPipeline against the plain `generate` of transformers, on the same texts.
+
+A T5 and a GPT-2 of four layers with a large vocabulary and random weights, whose texts go on to their largest length.
+Both ways tokenise, generate greedily and decode; the pipeline also knows the probability and the entropy of every
+token, and scores each text. Both must give the same texts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from measure import interleaved, ratio, write_table
+from transformers import GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditionalGeneration
+
+from clue_hf.data.embedded.phrases import phrase_rows
+from clue_hf.data.tokenizer import train_tokenizer
+from clue_hf.hub import UncertaintyPipeline
+from clue_hf.hub.predictors import TextPredictor
+
+
+AT_MOST = 1.15
+VOCABULARY, WIDTH, LAYERS, LENGTH = 32_128, 512, 4, 16
+Texts = Callable[[], list[str]]
+
+
+def make_t5(tokenizer: Any) -> Any:
+    ids = {"pad_token_id": 0, "eos_token_id": tokenizer.eos_token_id, "decoder_start_token_id": 0}
+    size = {"d_model": WIDTH, "num_layers": LAYERS, "d_ff": 4 * WIDTH, "num_heads": 8}
+    return T5ForConditionalGeneration(T5Config(vocab_size=VOCABULARY, tie_word_embeddings=False, **size, **ids))
+
+
+def make_gpt2(tokenizer: Any) -> Any:
+    ids = {"pad_token_id": 0, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": tokenizer.eos_token_id}
+    size = {"n_embd": WIDTH, "n_layer": LAYERS, "n_head": 8}
+    return GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, tie_word_embeddings=False, **size, **ids))
+
+
+@torch.no_grad()
+def use_words(model: Any, tokenizer: Any) -> None:
+    """Lets only tokens come that the tokenizer knows, and none that ends a text."""
+    weight = model.get_output_embeddings().weight
+    weight.normal_()
+    weight[len(tokenizer) :] = 0
+    weight[tokenizer.all_special_ids] = 0
+
+
+MODELS = {"T5": (make_t5, True), "GPT-2": (make_gpt2, False)}
+
+
+def make_candidates(name: str, batch_size: int, sources: list[str]) -> dict[str, Texts]:
+    """The plain way, and the pipeline."""
+    make_model, end_every_text = MODELS[name]
+    torch.manual_seed(0)
+    tokenizer = train_tokenizer(sources, 400, end_every_text)
+    tokenizer.padding_side = "right" if end_every_text else "left"
+    model = make_model(tokenizer).eval()
+    use_words(model, tokenizer)
+    sources = sorted(sources, key=lambda text: len(tokenizer(text)["input_ids"]))  # batches of similar lengths
+
+    def plain() -> list[str]:
+        texts = []
+        for start in range(0, len(sources), batch_size):
+            inputs = tokenizer(sources[start : start + batch_size], padding=True, return_tensors="pt")
+            inputs.pop("token_type_ids", None)
+            tokens = model.generate(**inputs, max_new_tokens=LENGTH, do_sample=False, num_beams=1)
+            first = 1 if end_every_text else inputs["input_ids"].shape[1]
+            decoded = tokenizer.batch_decode(tokens[:, first:], skip_special_tokens=True)
+            texts += [text.strip() for text in decoded]
+        return texts
+
+    pipe = UncertaintyPipeline(TextPredictor(model, tokenizer, max_new_tokens=LENGTH), None, batch_size)
+    return {"generate": plain, "pipeline": lambda: [answer["generated_text"] for answer in pipe(sources)]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds, after one that does not count")
+    parser.add_argument("--texts", type=int, default=16)
+    parser.add_argument("--batch_sizes", type=int, nargs="+", default=[16, 1])
+    arguments = parser.parse_args()
+    every = [row["source"] for row in phrase_rows("test", arguments.texts)]
+    rows = []
+    for name in MODELS:
+        for batch_size in arguments.batch_sizes:
+            sources = every if batch_size > 1 else every[: max(4, len(every) // 4)]
+            candidates = make_candidates(name, batch_size, sources)
+            texts = candidates["generate"]()
+            if candidates["pipeline"]() != texts or len(set(texts)) < 2:
+                raise RuntimeError(f"{name}, batch size {batch_size}: the texts are others, or all the same.")
+            seconds = interleaved(candidates, arguments.rounds, warmup=1)
+            cells = [f"{1000 * statistics.median(times) / len(sources):.0f} ms" for times in seconds.values()]
+            share = ratio(seconds, "pipeline", "generate")
+            rows.append([name, str(batch_size), *cells, f"{share:.2f}x", f"{AT_MOST:.2f}x"])
+    write_table(
+        "pipeline",
+        "Texts with their uncertainty",
+        ["model", "batch size", "generate, per text", "pipeline, per text", "ratio", "at most"],
+        rows,
+        f"{arguments.texts} sources (a quarter of them at batch size 1), {LENGTH} new tokens each, {LAYERS} layers of "
+        f"width {WIDTH}, a vocabulary of {VOCABULARY:,}, random weights, float32. The scorer is perplexity: all "
+        "single-pass scorers read what is known of each token anyway. From texts to texts, without loading; "
+        "`generate` is transformers' own, greedy, in the same batches, and gives the same texts (checked). Medians "
+        f"of {arguments.rounds} interleaved rounds (ratio: median of the per-round ratios).",
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""The command on tables, as users run it, mistakes included."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from clue_hf.cli.main import main
+
+
+ROOT = Path(__file__).parents[2]
+QUICKSTART = str(ROOT / "configs/quickstart/tabular_diabetes.yaml")
+BOSTON = str(ROOT / "configs/boston.yaml")
+QUICK = ["--num_train_epochs", "3", "--disable_tqdm", "true", "--output_dir", "out", "--save_strategy", "no"]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with a table: a time, a category, numbers, a hole, and a target in the thousands."""
+    monkeypatch.chdir(tmp_path)
+    generator = np.random.default_rng(0)
+    rows = 160
+    size, colour = generator.normal(size=rows), generator.choice(["red", "green"], rows)
+    frame = pd.DataFrame(
+        {
+            "size": size,
+            "colour": colour,
+            "bought": pd.date_range("2024-01-01", periods=rows, freq="7h").astype(str),
+            "price": 5000 + 1000 * size + 500 * (colour == "red") + 100 * generator.normal(size=rows),
+        }
+    )
+    frame.loc[3, "size"] = None
+    frame.to_csv("table.csv", index=False)
+    return frame
+
+
+def rows_of(path="out"):
+    return json.loads(Path(path, "results.json").read_text())["rows"]
+
+
+def test_the_quickstart_with_all_that_follows(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    after = ["--calibrator", "quantile", "--ensemble", "2", "--error_predictor", "deup"]
+    assert main(["train", QUICKSTART, *QUICK, *after]) == 0
+    rows = rows_of()
+    names = [row["objective"] for row in rows]
+    assert names == [f"{name} x 2{more}" for name in ("mse", "clue") for more in ("", " + quantile", " + deup")]
+    assert all(row["mse"] > 100 for row in rows), "in the units of the target"
+    assert rows[0]["mse"] == rows[2]["mse"]
+    stored = json.loads(Path("out/clue/uncertainty.json").read_text())
+    assert (stored["task"], stored["mc_samples"], stored["members"]) == ("regression", 20, ["members/1"])
+    assert stored["calibrator"]["name"] == "quantile"
+    assert Path("out/clue/table_preprocessor.json").exists()
+    assert "Target 'progression'" in capsys.readouterr().out
+
+
+def test_a_table_of_ones_own(here, capsys):
+    words = ["train", BOSTON, "--train_file", "table.csv", "--target_column", "price", *QUICK, "--plain_epochs", "1"]
+    assert main([*words, "--num_train_epochs", "20", "--learning_rate", "0.01"]) == 0
+    told = capsys.readouterr().out
+    assert "'size'" in told  # the hole is counted
+    [row] = rows_of()
+    assert row["mse"] < here["price"].var()
+
+
+def test_a_trained_model_is_trained_on(here):
+    words = ["train", BOSTON, "--train_file", "table.csv", "--target_column", "price", *QUICK]
+    assert main([*words, "--objective", "mse", "--plain_epochs", "0"]) == 0
+    first = rows_of()[0]["mse"]
+    again = [*words, "--output_dir", "more", "--model_name_or_path", "out", "--plain_epochs", "0"]
+    assert main([*again, "--learning_rate", "1e-9"]) == 0
+    assert rows_of("more")[0]["mse"] == pytest.approx(first, rel=0.1)
+
+
+@pytest.mark.parametrize("objective", ["nll", "mse_pe"])
+def test_other_objectives(here, objective):
+    words = ["train", BOSTON, "--train_file", "table.csv", "--target_column", "price", *QUICK]
+    assert main([*words, "--objective", objective, "--plain_epochs", "1", "--mc_samples", "3"]) == 0
+    assert np.isfinite(rows_of()[0]["nll"])
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        (lambda table: table, ["--target_column", "prize"], "Did you mean 'price'"),
+        (lambda table: table, ["--target_column", "colour"], "colour"),
+        (lambda table: table.assign(price=1.0), [], "price"),
+        (lambda table: table.assign(size=np.inf), [], "size"),
+        (lambda table: table.head(1), [], ""),
+        (lambda table: table[["price"]], [], "no column left"),
+        (lambda table: table, ["--objective", "ce"], "'ce' is not for regression"),
+        (lambda table: table, ["--calibrator", "isotonic"], "'isotonic' is not for models of this kind"),
+        (lambda table: table, ["--mc_samples", "1"], "needs a variance"),
+        (lambda table: table, ["--config_overrides", "width=3"], "'width' is not a setting"),
+    ],
+)
+def test_mistakes_are_explained(here, change, options, message, capsys):
+    change(here).to_csv("table.csv", index=False)
+    words = ["train", BOSTON, "--train_file", "table.csv", "--target_column", "price", *QUICK, *options]
+    assert main(words) == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert "Traceback" not in told
+
+
+def test_a_column_named_twice_is_an_error(here, capsys):
+    text = Path("table.csv").read_text().replace("bought", "size", 1)
+    Path("table.csv").write_text(text)
+    assert main(["train", BOSTON, "--train_file", "table.csv", "--target_column", "price", *QUICK]) == 2
+    assert "size" in capsys.readouterr().err
+
+
+def test_a_comparison(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    methods = "mse,clue,nll:plain_epochs=0,clue:mc_samples=3,quantile,ensemble,deup"
+    words = ["compare", QUICKSTART, *QUICK, "--plain_epochs", "1", "--seeds", "2", "--resamples", "30"]
+    assert main([*words, "--methods", methods]) == 0
+    found = json.loads(Path("out/test.json").read_text())["methods"]
+    names = ["mse", "clue", "nll:plain_epochs=0", "clue:mc_samples=3", "mse + deup", "mse + quantile", "ensemble of 2"]
+    assert list(found) == names
+    assert found["mse + deup"]["mse"] == found["mse"]["mse"] or (
+        found["mse + deup"]["mse"]["value"] == found["mse"]["mse"]["value"]
+    )
+    # one plain start per seed, for all but the one that does without
+    assert sorted(path.name for path in Path("out/cells").iterdir() if "plain" in path.name and "," not in path.name)
+    assert Path("out/cells/plain/seed-42/cell.json").exists()
