@@ -17,7 +17,7 @@ from transformers.utils import SAFE_WEIGHTS_NAME, logging
 
 from .config import CLUEConfig
 from .data.sampler import LengthGroupedSampler, token_lengths
-from .models.loading import add_adapter, load_text_model, load_tokenizer
+from .models.loading import add_adapter, load_for_training
 from .objectives import OBJECTIVES, Objective, Plain
 from .pushing import PushMixin
 from .tasks import STATISTICS, Task, make_task, summarize
@@ -103,8 +103,8 @@ class CLUETrainer(PushMixin, Seq2SeqTrainer):
                 "Trainer with compute_loss_func=clue_hf.functional.compute_loss_func(...)."
             )
         if isinstance(model, str):
-            processing_class = load_tokenizer(model) if processing_class is None else processing_class
-            model = load_text_model(model, args.task)
+            model, found = load_for_training(model, args.task)
+            processing_class = found if processing_class is None else processing_class
         if peft_config is not None:
             model = add_adapter(model, peft_config, args.gradient_checkpointing)
         if model is None:

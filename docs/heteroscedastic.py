@@ -3,7 +3,8 @@
 Writes docs/results/heteroscedastic.md and docs/images/heteroscedastic.png: `.venv/bin/python docs/heteroscedastic.py`.
 
 Three features x, uniform in [-1, 1]; target = sin(3 x1) + x2 + sigma(x) noise, the noise standard normal, and
-ln sigma(x)^2 = 1.2 x3 - 1: the true variance goes from 0.11 to 1.22, a factor of 11, and has nothing to do with the mean.
+ln sigma(x)^2 = 1.2 x3 - 1: the true variance goes from 0.11 to 1.22, a factor of 11, and has nothing to do with the
+mean.
 """
 
 from __future__ import annotations
@@ -89,9 +90,11 @@ def main() -> None:
     edges = [f"{np.median(true[decile == number]):.2f}" for number in range(DECILES)]
     table = markdown_table([["median true variance", *edges, "in the band", "MSE - mean variance"], *rows])
     text = (
-        "# Heteroscedastic synthetic data\n\nMade by `python docs/heteroscedastic.py` (torch "
-        f"{torch.__version__}).\n\nMedian of predicted / true variance in each tenth of the test rows by true variance "
-        f"({ROWS:,} training rows, {TEST_ROWS:,} test rows, one seed); the band is {BAND[0]} to {BAND[1]}.\n\n{table}\n"
+        "# Heteroscedastic synthetic data\n\n"
+        f"Made by `python docs/heteroscedastic.py` (torch {torch.__version__}).\n\n"
+        "Median of predicted / true variance in each tenth of the test rows by true variance "
+        f"({ROWS:,} training rows, {TEST_ROWS:,} test rows, one seed); the band is {BAND[0]} to {BAND[1]}.\n\n"
+        f"{table}\n"
     )
     print(text)
     (DOCS / "results/heteroscedastic.md").write_text(text)

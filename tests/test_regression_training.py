@@ -8,6 +8,7 @@ from classifiers import BAD, GOOD, NEVER, image_rows, make_processor, make_text_
 from helpers import log_lines, make_trainer
 from torch import nn
 
+from clue_hf import CLUEConfig, CLUETrainer
 from clue_hf.data.embedded.diabetes import TARGET, load_diabetes_splits
 from clue_hf.data.table_preprocessor import TablePreprocessor
 from clue_hf.data.targets import TargetScale
@@ -130,3 +131,16 @@ def test_texts_with_a_number(tmp_path):
     trainer.train()
     found = predicted_numbers(trainer, trainer.train_dataset)
     assert np.corrcoef(found.mean, target)[0, 1] > 0.9
+
+
+def test_a_model_of_any_kind_is_loaded_by_name(tmp_path):
+    train(make_table_model(), tmp_path / "a").save_model(str(tmp_path / "table"))
+    vit = make_vit(0.2)
+    vit.save_pretrained(tmp_path / "vit")
+    make_processor().save_pretrained(tmp_path / "vit")
+    for name, dropout in (("table", 0.3), ("vit", 0.2)):
+        trainer = CLUETrainer(str(tmp_path / name), CLUEConfig(str(tmp_path / "b"), use_cpu=True, report_to="none"))
+        rates = [module.p for module in trainer.model.modules() if isinstance(module, nn.Dropout) and module.p]
+        assert (rates or [trainer.model.classifier.dropout])[0] == dropout
+        assert type(trainer.task).__name__ == {"table": "RegressionTask", "vit": "ClassificationTask"}[name]
+        assert trainer.processing_class is not None

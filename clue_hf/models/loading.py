@@ -92,6 +92,15 @@ def load_processing_class(name: str, config: Any) -> Any:
     return load_image_processor(name) if is_image_model(config) else load_tokenizer(name)
 
 
+def load_for_training(name: str, task: str = "auto") -> tuple[Any, Any]:
+    """A model of any kind from the Hub or a folder, with its dropout, and what prepares its inputs."""
+    config = load_config(name)
+    if task in ("seq2seq", "causal") or not (is_classifier(config) or is_tabular(None, name)):
+        return load_text_model(name, task), load_tokenizer(name)
+    model = load_regressor(name) if is_regressor(config) else load_classifier(name)
+    return add_classifier_dropout(model), load_processing_class(name, config)
+
+
 def load_with_members(name: str, load: Callable[..., Any]) -> Any:
     """
     A model with its dropout, or the [`Ensemble`] whose first member it is.
