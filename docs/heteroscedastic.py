@@ -111,7 +111,7 @@ def draw(found: dict[str, np.ndarray], edges: list[str]) -> None:
         axis.plot(range(DECILES), values, style, marker="o", markersize=4, color=colours[number % 3], label=name)
     axis.set(yscale="log", xlabel="median true variance in a tenth of the rows", ylabel="predicted / true variance")
     axis.set_xticks(range(DECILES), edges)
-    ticks = [0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 1.25, 2]
+    ticks = [0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 1.25, 2]
     axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axis.minorticks_off()
     axis.legend(fontsize=8, ncols=2)

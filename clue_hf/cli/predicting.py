@@ -102,7 +102,7 @@ class PredictingExperiment(Experiment):
     def reports(self, trainer: CLUETrainer, config: CLUEConfig) -> Iterator[tuple[str, str, dict[str, Any]]]:
         folder, name = Path(str(config.output_dir)), config.objective
         if trainer.is_world_process_zero():
-            write_uncertainty(folder, **settings_of(trainer), calibrator=None, error_predictor=None, members=None)
+            write_uncertainty(folder, **settings_of(trainer))
         if self.arguments.ensemble > 1:
             trainer = train_members(self, trainer, config, self.arguments.ensemble)
             name = f"{name} x {self.arguments.ensemble}"

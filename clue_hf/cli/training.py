@@ -29,6 +29,7 @@ from ..metrics.quality import corpus_quality
 from ..metrics.resampled_rejection import Measured
 from ..models.arguments import LoraArguments, ModelArguments, make_model
 from ..models.loading import load_tokenizer
+from ..models.uncertainty_file import UNCERTAINTY_FILE
 from ..objectives import OBJECTIVES
 from ..tables import format_table
 from ..tasks import text_kind
@@ -209,6 +210,8 @@ class Experiment(ABC):
                 f"\n{config.objective}: {size:,} parameters, {len(self.splits['train']):,} training rows", flush=True
             )
         trainer.train(resume_from_checkpoint=_checkpoint(config))
+        if trainer.is_world_process_zero():  # what was fitted to another model that was here
+            (Path(str(config.output_dir)) / UNCERTAINTY_FILE).unlink(missing_ok=True)
         trainer.save_model(_internal_call=True)  # what is uploaded comes with its results, at the end
         trainer.save_state()
         return trainer, timer.times()
