@@ -3,7 +3,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test lint bench bench-peer results-images clean
+.PHONY: help setup quickstart test lint bench bench-peer results-images results-tables clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -52,6 +52,18 @@ results-images: $(READY)  ## compare all methods on CIFAR-10 (CIFAR10=file.npz):
 		--corruption gaussian_noise --severity 1,3,5 --output_dir out/cifar10
 	$(BIN)/clue-hf compare configs/binary_cat_cifar10.yaml $(SMALL) --train_file $(CIFAR10) --num_train_epochs 30 \
 		--plain_epochs 20 --methods ce,clue,ce_pe,euat,cals,isotonic,ensemble,deup --output_dir out/cifar10_binary
+
+BOSTON ?= boston.csv
+TAXI ?= nyc_taxi.csv.gz
+
+results-tables: $(READY)  ## compare all methods on Boston Housing and taxi fares (BOSTON=, TAXI=): half an hour, resumable
+	$(BIN)/clue-hf compare configs/boston.yaml --train_file $(BOSTON) --methods mse,clue,clue:clue_gradient=uncertainty \
+		clue:alpha=0.5,clue:alpha=0.1,mse_pe,nll:plain_epochs=0,clue:mc_samples=5,clue:mc_samples=10,clue:mc_samples=50 \
+		quantile,ensemble,deup --seeds 5 --output_dir out/boston --disable_tqdm true
+	$(BIN)/clue-hf compare configs/nyc_taxi.yaml --train_file $(TAXI) --config_overrides hidden_size=64,num_blocks=2 \
+		--learning_rate 0.01 --num_train_epochs 15 --plain_epochs 10 --methods mse,clue,clue:clue_gradient=uncertainty \
+		clue:alpha=0.5,mse_pe,nll:plain_epochs=0,clue:mc_samples=5,clue:mc_samples=10,clue:mc_samples=50 \
+		quantile,ensemble,deup --seeds 3 --output_dir out/nyc_taxi --disable_tqdm true
 
 clean:  ## remove everything that was built or written by runs
 	rm -rf .venv build dist out runs *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

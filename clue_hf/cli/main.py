@@ -19,6 +19,7 @@ COMMANDS = {
     "predict": ("predict", "answers for a file of inputs, each with its uncertainty"),
     "card": ("card", "write the model card: uncertainty, results with intervals, limits"),
     "push": ("push", "upload a model with its uncertainty, card and report to the Hub"),
+    "demo": ("demo", "a local page to try a model and see how uncertain it is"),
 }
 
 HELP = """usage: clue-hf COMMAND [CONFIG.yaml] [--option value ...]

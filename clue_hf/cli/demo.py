@@ -1,0 +1,53 @@
+"""`clue-hf demo`: a local page to try a model and see how uncertain it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..errors import UserError
+from ..hub import UncertaintyPipeline
+from ..hub.demo import check_address, import_gradio, serve
+from ..hub.loading import read_config
+from .parser import ConfigParser
+
+
+@dataclass
+class DemoArguments:
+    """Where the page is."""
+
+    port: int = field(default=7860, metadata={"help": "Port of the page."})
+    host: str = field(
+        default="127.0.0.1", metadata={"help": "Address to listen at; by default only this machine reaches it."}
+    )
+    open: bool = field(default=False, metadata={"help": "Open the page in a browser."})
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.port <= 65535:
+            raise ValueError(f"`port` must lie between 1 and 65535, but is {self.port}.")
+
+
+GROUPS = {"Options": ["config", "port", "host", "open", "help"]}
+
+DESCRIPTION = """MODEL is a Hub id or a folder. Serves a page on this machine: write a text, upload an image or fill in
+a row of a table, and see the answer, its uncertainty (for texts token by token) and, once the model is calibrated, its
+confidence and whether it abstains at a target risk. Nothing is stored or sent elsewhere. Ctrl-C ends it."""
+
+EXAMPLES = """Examples:
+  clue-hf demo out/quickstart/clue
+  clue-hf demo out/quickstart_digits/clue --port 7861 --open true"""
+
+
+def command(words: Sequence[str]) -> int:
+    """Runs `clue-hf demo`; returns its exit code."""
+    parser = ConfigParser((DemoArguments,), GROUPS, (), EXAMPLES, prog="clue-hf demo MODEL", description=DESCRIPTION)
+    model, rest = (words[0], words[1:]) if words and not words[0].startswith("-") else (None, words)
+    [arguments] = parser.parse(rest)
+    if model is None:
+        raise UserError("Which model? clue-hf demo MODEL")
+    import_gradio()  # mistakes show before the model is loaded
+    check_address(arguments.host, arguments.port)
+    read_config(model)
+    pipe = UncertaintyPipeline.from_pretrained(model)
+    serve(pipe, model, arguments.host, arguments.port, arguments.open)
+    return 0
