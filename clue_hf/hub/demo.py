@@ -155,7 +155,7 @@ class Demo:
     def _text_html(self, answer: Answer) -> str:
         tokens = "".join(token_html(token) for token in answer["tokens"])
         return (
-            f'<h2>Output</h2><div id="text" dir="auto">{safe(answer["generated_text"])}</div>'
+            f'<h2>Output</h2><div id="text" dir="auto">{safe(answer["generated_text"] or "(empty)")}</div>'
             f'<h2>Its tokens, shaded by entropy: point at one for more</h2><div class="passage">{tokens}'
             "</div>"
         )

@@ -21,6 +21,7 @@ from torch import nn
 from transformers import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
+from ..errors import UserError
 from ..kernels.fused_linear import BLOCK_ELEMENTS, CHUNK_SIZE, FLOOR, compute_dtype, linear_logits
 from ..tasks.head import head_replaced, read_head, unwrap
 
@@ -222,8 +223,15 @@ class Decoder:
         given["decoder_input_ids" if "encoder_outputs" in state else "input_ids"] = ids
         if "logits_to_keep" in self.accepted:
             given["logits_to_keep"] = 1
-        with head_replaced(self.base, nn.Identity()):
-            return self.model(**given, use_cache=True)["logits"][:, -1]
+        try:
+            with head_replaced(self.base, nn.Identity()):
+                return self.model(**given, use_cache=True)["logits"][:, -1]
+        except IndexError as error:  # an embedding of positions that has come to its end
+            limit = getattr(self.base.config, "max_position_embeddings", None)
+            raise UserError(
+                f"A text is longer than the {limit or 'so many'} positions that the model knows: lower max_new_tokens "
+                "(max_target_length) or max_source_length."
+            ) from error
 
     def _choose(
         self, hidden: torch.Tensor, noise: torch.Tensor, greedy: torch.Tensor

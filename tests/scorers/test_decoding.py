@@ -4,7 +4,7 @@ from helpers import CAUSAL, SENTENCES, make_model, make_tokenizer
 from peft import LoraConfig, get_peft_model
 from scipy.stats import chisquare
 
-from clue_hf import generate_with_uncertainty
+from clue_hf import UserError, generate_with_uncertainty
 from clue_hf.scorers import CollectionSettings, Collector, decoding
 from clue_hf.scorers.decoding import Streams, choose, decodes_plainly, groups_of
 from clue_hf.scorers.sampling import warper
@@ -113,3 +113,10 @@ def test_adapters_are_decoded_too(kind):
         expected = model.generate(input_ids=ids, max_new_tokens=6, do_sample=False)[0]
         expected = expected[ids.shape[1] :] if kind in CAUSAL else expected[1:]
         assert output.tokens == tokenizer.convert_ids_to_tokens(expected.tolist())[: len(output.tokens)]
+
+
+def test_more_tokens_than_the_model_has_positions_is_explained():
+    model = make_model("gpt2")
+    limit = model.config.max_position_embeddings
+    with pytest.raises(UserError, match=f"longer than the {limit} positions.*lower max_new_tokens"):
+        generate_with_uncertainty(model, make_tokenizer(False), ["a cat"], max_new_tokens=limit + 5)
