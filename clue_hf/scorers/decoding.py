@@ -22,7 +22,7 @@ from transformers import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from ..errors import UserError
-from ..kernels.fused_linear import BLOCK_ELEMENTS, CHUNK_SIZE, FLOOR, compute_dtype, linear_logits
+from ..kernels.fused_linear import BLOCK_ELEMENTS, CHUNK_SIZE, compute_dtype, linear_logits
 from ..tasks.head import head_replaced, read_head, unwrap
 
 
@@ -30,6 +30,9 @@ from ..tasks.head import head_replaced, read_head, unwrap
 AHEAD = 16
 #: Share of ended texts at which they are taken out of the batch.
 LEAVE = 0.125
+#: Stands for whatever is e^87 times less likely, ln 0 too: below, exponentials are no normal numbers and take 60 times as
+#: long.
+LEAST = -87.0
 #: Settings of a generation config that do not change which token a greedy or sampled step takes.
 HARMLESS = frozenset({
     "_from_model_config", "bos_token_id", "cache_implementation", "decoder_start_token_id", "do_sample",
@@ -119,17 +122,19 @@ def choose(
         masses = padded[: len(shifted)]
         likely = masses[:, :vocabulary]
         warped = None if warp is None else warp(shifted.clone())
-        shifted.sub_(shifted.amax(-1, keepdim=True)).clamp_(min=FLOOR)
+        shifted.sub_(shifted.amax(-1, keepdim=True)).clamp_(min=LEAST)
         torch.exp(shifted, out=likely)
         total, weighted = likely.sum(-1), torch.linalg.vecdot(likely, shifted)
-        if warped is not None:
-            torch.exp(warped - warped.amax(-1, keepdim=True), out=likely)
-        by_group = masses.view(len(shifted), groups, width)
-        group = (by_group.sum(-1) / noise[block, :groups]).argmax(-1)
-        inside = by_group[torch.arange(len(shifted), device=logits.device), group]
-        token = group * width + (inside / noise[block, groups:]).argmax(-1)
-        if greedy[block].any():
-            token = torch.where(greedy[block], shifted.argmax(-1), token)
+        best = shifted.argmax(-1)
+        if greedy[block].all():
+            token = best
+        else:
+            if warped is not None:
+                torch.exp(warped - warped.amax(-1, keepdim=True), out=likely)
+            by_group = masses.view(len(shifted), groups, width)
+            group = (by_group.sum(-1) / noise[block, :groups]).argmax(-1)
+            inside = by_group[torch.arange(len(shifted), device=logits.device), group]
+            token = torch.where(greedy[block], best, group * width + (inside / noise[block, groups:]).argmax(-1))
         log_sum, chosen = total.log(), shifted.gather(1, token.unsqueeze(1)).squeeze(1)
         tokens[block] = token
         entropy = (log_sum - weighted / total).clamp(min=0)
