@@ -30,8 +30,8 @@ from ..tasks.head import head_replaced, read_head, unwrap
 AHEAD = 16
 #: Share of ended texts at which they are taken out of the batch.
 LEAVE = 0.125
-#: Stands for what is less likely by e^87 or more, ln 0 too: there exponentials are no normal numbers, and take 60 times
-#: as long.
+#: Stands for what is less likely by e^87 or more, ln 0 too: exponentials there are no normal numbers, and 60 times
+#: as slow.
 LEAST = -87.0
 #: Settings of a generation config that do not change which token a greedy or sampled step takes.
 HARMLESS = frozenset({
