@@ -7,11 +7,13 @@ import torch
 from classifiers import BAD, GOOD, NEVER, image_rows, make_processor, make_text_classifier, make_vit
 from helpers import log_lines, make_trainer
 from torch import nn
+from transformers import T5Config, T5ForSequenceClassification
 
 from clue_hf import CLUEConfig, CLUETrainer
 from clue_hf.data.embedded.diabetes import TARGET, load_diabetes_splits
 from clue_hf.data.table_preprocessor import TablePreprocessor
 from clue_hf.data.targets import TargetScale
+from clue_hf.data.tokenizer import train_tokenizer
 from clue_hf.evaluation.classes import predicted_numbers
 from clue_hf.models.tabular import CLUETabularResNetConfig, CLUETabularResNetForRegression
 
@@ -144,3 +146,21 @@ def test_a_model_of_any_kind_is_loaded_by_name(tmp_path):
         assert (rates or [trainer.model.classifier.dropout])[0] == dropout
         assert type(trainer.task).__name__ == {"table": "RegressionTask", "vit": "ClassificationTask"}[name]
         assert trainer.processing_class is not None
+
+
+def test_a_t5_with_a_number(tmp_path):
+    tokenizer = train_tokenizer([*GOOD, *BAD], 80, True)
+    ids = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
+    torch.manual_seed(0)
+    config = T5Config(
+        vocab_size=len(tokenizer), d_model=16, d_kv=8, num_heads=2, num_layers=1, d_ff=16, num_labels=1,
+        decoder_start_token_id=tokenizer.pad_token_id, **ids,
+    )  # fmt: skip
+    target = ([5.0] * 4 + [1.0] * 4) * 4
+    trainer = make_trainer(
+        T5ForSequenceClassification(config), tmp_path, processing_class=tokenizer, max_steps=60, learning_rate=1e-2,
+        train=datasets.Dataset.from_dict({"text": (GOOD + BAD) * 4, "score": target}), mc_samples=4, alpha=0.5,
+        per_device_train_batch_size=16, logging_steps=30,
+    )  # fmt: skip
+    trainer.train()
+    assert np.corrcoef(predicted_numbers(trainer, trainer.train_dataset).mean, target)[0, 1] > 0.9

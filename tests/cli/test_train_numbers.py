@@ -3,9 +3,11 @@
 import json
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pandas as pd
 import pytest
+from classifiers import BAD, GOOD, image_rows, make_processor, make_text_classifier, make_vit
 
 from clue_hf.cli.main import main
 
@@ -126,3 +128,39 @@ def test_a_comparison(tmp_path, monkeypatch):
     # one plain start per seed, for all but the one that does without
     assert sorted(path.name for path in Path("out/cells").iterdir() if "plain" in path.name and "," not in path.name)
     assert Path("out/cells/plain/seed-42/cell.json").exists()
+
+
+def test_texts_and_images_with_a_number(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model, tokenizer = make_text_classifier()
+    model.save_pretrained("bert")
+    tokenizer.save_pretrained("bert")
+    make_vit().save_pretrained("vit")
+    make_processor().save_pretrained("vit")
+    texts = [(text, 5.0) for text in GOOD] + [(text, 1.0) for text in BAD]
+    pd.DataFrame(texts * 5, columns=["text", "stars"]).to_json("texts.jsonl", orient="records", lines=True)
+    images, classes = image_rows(40)
+    rows = datasets.Dataset.from_dict(
+        {"image": images, "size": 10.0 * classes},
+        datasets.Features({"image": datasets.Array3D((8, 8, 3), "uint8"), "size": datasets.Value("float64")}),
+    )
+    rows.to_parquet("images.parquet")
+    shared = [*QUICK, "--task", "regression", "--test_fraction", "0.2", "--validation_fraction", "0.2", "--use_cpu",
+              "true", "--mc_samples", "3", "--calibrator", "quantile", "--error_predictor", "deup"]  # fmt: skip
+    for name, file, target in (("bert", "texts.jsonl", "stars"), ("vit", "images.parquet", "size")):
+        own = [
+            "--model_name_or_path",
+            name,
+            "--train_file",
+            file,
+            "--target_column",
+            target,
+            "--output_dir",
+            f"{name}-out",
+        ]
+        assert main(["train", *shared, *own, "--dropout", "0.2"]) == 0
+        found = rows_of(f"{name}-out")
+        assert [row["objective"] for row in found] == ["clue", "clue + quantile", "clue + deup"]
+        assert all(np.isfinite(row["mse"]) for row in found)
+        words = ["evaluate", f"{name}-out", "--train_file", file, "--target_column", target, "--test_fraction", "0.2"]
+        assert main([*words, "--validation_fraction", "0.2", "--resamples", "0", "--report_dir", "report"]) == 0
