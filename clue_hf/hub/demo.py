@@ -280,9 +280,11 @@ def _field(gr: Any, column: TableColumn) -> Any:
 def _risk_slider(gr: Any, demo: Demo) -> tuple[Any, Any]:
     """A slider over the places of the stored risks, and the risk that it stands at."""
     last = max(len(demo.thresholds) - 1, 0)
-    told = gr.HTML(_risk_html(demo, last), elem_id="told")
+    finite = [place for place, entry in enumerate(demo.thresholds) if math.isfinite(entry.threshold or math.inf)]
+    start = finite[-1] if finite else last  # where some is answered and some is not
+    told = gr.HTML(_risk_html(demo, start), elem_id="told")
     movable = len(demo.thresholds) > 1
-    slider = gr.Slider(0, max(last, 1), last, step=1, label="Target risk", visible=movable, elem_id="risk")
+    slider = gr.Slider(0, max(last, 1), start, step=1, label="Target risk", visible=movable, elem_id="risk")
     return slider, told
 
 
