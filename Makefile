@@ -3,10 +3,11 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test lint bench bench-peer results-images results-tables clean
+.PHONY: help setup quickstart test lint bench bench-peer results-multi30k results-tatoeba results-xsum results-smollm2 \
+	results-images results-tables clean
 
 help:  ## show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 setup: $(READY)  ## create .venv with everything the project needs
 
@@ -42,13 +43,49 @@ bench: $(READY)  ## run the speed and memory benchmarks
 bench-peer: $(READY)  ## evaluate beside LM-Polygraph, in an environment of its own (a quarter of an hour and some gigabytes)
 	$(BIN)/python benchmarks/evaluate.py --peer_python auto --peer_folder out/lm-polygraph --examples 48 --rounds 1
 
+# Comparisons, each resumable: stop one at any time, and start it again to go on. Started twice, it uses two cores.
+SEEDS ?= 3
+MULTI30K ?= multi30k_en_fr.jsonl.gz
+TATOEBA ?= tatoeba_en_fr.jsonl.gz
+XSUM ?= xsum.jsonl.gz
+SMOLLM2 ?= HuggingFaceTB/SmolLM2-135M-Instruct
+EN_FR = --source_column en --target_column fr
+MULTI30K_SPLITS = --split_column split --validation_split val --test_split test_2016_flickr
+ONCE = --eval_strategy no --save_strategy no --disable_tqdm true
+
+results-multi30k: $(READY)  ## compare CE with CLUE over alpha on Multi30k (MULTI30K=file): about an hour a seed on one core
+	$(BIN)/clue-hf compare configs/t5_from_scratch.yaml $(ONCE) --train_file $(MULTI30K) $(EN_FR) $(MULTI30K_SPLITS) \
+		--report_splits validation test --plain_steps 1300 --max_steps 1700 --seeds $(SEEDS) --methods \
+		ce,clue:alpha=0.5,clue:alpha=0.9,clue:alpha=0.99,clue:alpha=0.5:clue_gradient=uncertainty \
+		clue:alpha=0.9:clue_gradient=uncertainty,clue:alpha=0.99:clue_gradient=uncertainty \
+		clue:alpha=0.9:level=sequence,clue:alpha=0.9:alpha_warmup_steps=200 --output_dir out/multi30k
+
+results-tatoeba: $(READY)  ## compare CE with CLUE on Tatoeba (TATOEBA=file): half an hour on two cores
+	$(BIN)/clue-hf compare configs/t5_from_scratch.yaml $(ONCE) --train_file $(TATOEBA) $(EN_FR) --seeds $(SEEDS) \
+		--validation_fraction 0.01 --test_fraction 0.01 --max_train_samples 64000 --max_eval_samples 1000 \
+		--plain_steps 1000 --max_steps 1300 --methods ce,clue --output_dir out/tatoeba
+
+results-xsum: $(READY)  ## compare CE with CLUE on a few thousand summaries (XSUM=file): a small model, a small set
+	$(BIN)/clue-hf compare configs/t5_from_scratch.yaml $(ONCE) --train_file $(XSUM) --quality rouge2 --seeds $(SEEDS) \
+		--max_source_length 256 --max_target_length 48 --per_device_train_batch_size 16 --plain_steps 500 --max_steps 700 \
+		--validation_fraction 0.05 --test_fraction 0.1 --methods ce,clue --output_dir out/xsum
+
+results-smollm2: $(READY)  ## SmolLM2-135M with LoRA, CE and CLUE, on Multi30k (SMOLLM2=folder, MULTI30K=file)
+	$(BIN)/clue-hf compare configs/smollm2_lora.yaml --model_name_or_path $(SMOLLM2) --train_file $(MULTI30K) $(EN_FR) \
+		$(MULTI30K_SPLITS) --max_train_samples 4000 --max_eval_samples 100 --seeds 1 --methods ce,clue \
+		--disable_tqdm true --output_dir out/smollm2
+	$(BIN)/clue-hf evaluate $(SMOLLM2) --config configs/smollm2_lora.yaml --train_file $(MULTI30K) $(EN_FR) \
+		$(MULTI30K_SPLITS) --max_eval_samples 100 --compare out/smollm2/cells/clue/seed-42/model \
+		--report_dir out/smollm2/before
+
 CIFAR10 ?= cifar10.npz
 SMALL = --model_preset resnet8 --bf16 false --dataloader_num_workers 0 --eval_strategy no --save_strategy no \
 	--disable_tqdm true --seeds 3
 
 results-images: $(READY)  ## compare all methods on CIFAR-10 (CIFAR10=file.npz): under an hour, resumable
 	$(BIN)/clue-hf compare configs/resnet18_cifar10.yaml $(SMALL) --train_file $(CIFAR10) --max_train_samples 5000 \
-		--num_train_epochs 15 --plain_epochs 10 --methods ce,clue,ce_pe,euat,cals,focal,label_smoothing \
+		--num_train_epochs 15 --plain_epochs 10 --methods ce,clue:alpha=0.5,clue,clue:alpha=0.99 \
+		ce_pe,euat,cals,focal,label_smoothing \
 		clue:mc_samples=1,clue:mc_samples=10,clue:mc_samples=20 isotonic,temperature,platt,beta,ensemble,deup \
 		--corruption gaussian_noise --severity 1,3,5 --output_dir out/cifar10
 	$(BIN)/clue-hf compare configs/binary_cat_cifar10.yaml $(SMALL) --train_file $(CIFAR10) --num_train_epochs 30 \

@@ -1,6 +1,7 @@
 """Tiny real models and tokenizers, built on the spot."""
 
 import os
+import shutil
 
 
 # before torch is imported: the workers of one machine share its cores, and nothing may ask the network
@@ -21,6 +22,19 @@ settings.load_profile("unhurried")
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A real browser, where there is one."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        pytest.skip("there is no Chromium on this machine")
+    with playwright.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield found
+        found.close()
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..data.columns import check_texts, column_values, find_image_columns, find_pair, find_text_columns
-from ..data.image_dataset import class_names, dataset_images, image_dataset
+from ..data.image_dataset import dataset_images, image_dataset
+from ..data.labels import class_names
 from ..data.loading import DataArguments, load_splits
 from ..data.tables import Table, as_numbers
 from ..data.targets import find_target_column

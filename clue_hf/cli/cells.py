@@ -6,23 +6,37 @@ import copy
 import dataclasses
 import json
 import os
+import platform
 import shutil
+import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import yaml
+from accelerate.utils import broadcast_object_list
+from filelock import FileLock, Timeout
 from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
 from ..config import CLUEConfig
 from ..errors import UserError
+from ..evaluation.saved_report import write_json
 from ..objectives import OBJECTIVES
+from ..processes import process_state
 from ..trainer import CLUETrainer
+from ..versions import package_versions
 from .predicting import PredictingExperiment
-from .training import Experiment
+from .training import Experiment, Outcome
+
+
+#: Seconds between looks at the cells that other commands work on.
+PAUSE = 5.0
 
 
 #: Settings that a method may have of its own: those that leave the plain start as it is, or do without it.
@@ -101,7 +115,7 @@ class Cell:
         """What was kept about a finished cell."""
         return json.loads((self.folder / "cell.json").read_text())
 
-    def outcome(self, view: str) -> dict[str, np.ndarray]:
+    def outcome(self, view: str) -> Outcome:
         """What its model predicted."""
         path = self.folder / f"{view}.npz"
         if not path.exists():
@@ -109,35 +123,56 @@ class Cell:
         with np.load(path) as found:
             return dict(found)
 
-    def run(self, experiment: Experiment, config: CLUEConfig) -> None:
-        """Trains and keeps what is predicted. `cell.json` comes last: without it, the cell is done again."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        own = self.method.config(config, self.seed, self.folder / "model")
-        own.resume_from_checkpoint = self._start(experiment, config, own)
-        trainer, times = experiment.train(own)
-        _remove_checkpoints(self.folder / "model")
-        self._keep(experiment.views(trainer), dataclasses.asdict(times))
-
-    def _keep(self, views: Iterable[tuple[str, dict[str, np.ndarray]]], told: dict[str, Any]) -> None:
-        for view, arrays in views:
-            kept: dict[str, Any] = arrays
-            np.savez_compressed(self.folder / f"{view}.npz", **kept)
-        _write({"method": self.method.name, "seed": self.seed, **told}, self.folder / "cell.json")
-
-    def _start(self, experiment: Experiment, config: CLUEConfig, own: CLUEConfig) -> str | None:
-        """The checkpoint after the plain part of this seed, which is trained once for all methods."""
+    def needed(self, experiment: Experiment, config: CLUEConfig) -> Cell | None:
+        """The cell that has to be finished first: the plain part of this seed, trained once for all methods."""
+        own = self.method.config(config, self.seed, self.folder)
         if not (own.plain_steps or own.plain_epochs):
             return None
-        folder = self.output / "cells" / experiment.start_name(own) / f"seed-{self.seed}"
-        if not (folder / "cell.json").exists():
-            print(f"    plain training first, for all methods of seed {self.seed}", flush=True)
-            plain = Method.parse(experiment.plain_objective).config(config, self.seed, folder)
-            plain.variance_head = own.variance_head or own.objective == "nll"  # what is resumed must have it
-            plain.save_strategy, plain.eval_strategy, plain.load_best_model_at_end = "no", "no", False  # type: ignore[assignment]
-            trainer, _ = experiment.train(plain, [_StopAfterPlain])
-            del trainer
-            _write({"method": folder.parent.name, "seed": self.seed}, folder / "cell.json")
-        return get_last_checkpoint(str(folder))
+        name = experiment.start_name(own)
+        settings = {key: getattr(own, key) for key in ("plain_steps", "plain_epochs")}
+        name += "".join(f",{key}={value}" for key, value in settings.items() if value != getattr(config, key))
+        settings["variance_head"] = own.variance_head or own.objective == "nll"  # what is resumed must have it
+        return PlainStart(Method(name, experiment.plain_objective, settings), self.seed, self.output)
+
+    def run(self, experiment: Experiment, config: CLUEConfig) -> None:
+        """Trains and keeps what is predicted. `cell.json` comes last: without it, the cell is done again."""
+        own = self.method.config(config, self.seed, self.folder / "model")
+        start = self.needed(experiment, config)
+        own.resume_from_checkpoint = get_last_checkpoint(str(start.folder)) if start else None
+        trainer, times = experiment.train(own)
+        if is_main_process():
+            for checkpoint in (self.folder / "model").glob("checkpoint-*"):
+                shutil.rmtree(checkpoint)
+        self._keep(experiment.views(trainer), dataclasses.asdict(times))
+
+    def _keep(self, views: Iterable[tuple[str, Outcome]], told: dict[str, Any]) -> None:
+        for view, arrays in views:
+            kept: dict[str, Any] = arrays
+            if is_main_process():
+                np.savez_compressed(self.folder / f"{view}.npz", **kept)
+        self._finish(told)
+
+    def _finish(self, told: dict[str, Any]) -> None:
+        if is_main_process():
+            write_json(
+                self.folder / "cell.json", {"method": self.method.name, "seed": self.seed, **told, **surroundings()}
+            )
+
+
+@dataclass(frozen=True)
+class PlainStart(Cell):
+    """Plain training, up to where the methods part."""
+
+    def needed(self, experiment: Experiment, config: CLUEConfig) -> Cell | None:
+        return None
+
+    def run(self, experiment: Experiment, config: CLUEConfig) -> None:
+        plain = dataclasses.replace(self.method, settings={}).config(config, self.seed, self.folder)
+        for name, value in self.method.settings.items():
+            setattr(plain, name, value)
+        plain.save_strategy, plain.eval_strategy, plain.load_best_model_at_end = "no", "no", False  # type: ignore[assignment]
+        experiment.train(plain, [_StopAfterPlain])
+        self._finish({})
 
 
 class _StopAfterPlain(TrainerCallback):
@@ -162,9 +197,11 @@ class ErrorPredictorCell(Cell):
 
     main: Cell
 
+    def needed(self, experiment: Experiment, config: CLUEConfig) -> Cell | None:
+        return self.main
+
     def run(self, experiment: Experiment, config: CLUEConfig) -> None:
         assert isinstance(experiment, PredictingExperiment)
-        self.folder.mkdir(parents=True, exist_ok=True)
         own = self.main.method.config(config, self.seed, self.folder / "model")
         found = {name: self.main.outcome(name) for name, _ in experiment.datasets()}
         second, _ = experiment.predict_errors(found, own, self.folder / "model")
@@ -186,12 +223,55 @@ def make_cells(
 
 
 def run_cells(cells: list[Cell], experiment: Experiment, config: CLUEConfig) -> None:
-    """Trains what is not finished."""
-    for number, cell in enumerate(cells, 1):
-        done = ": finished before" if cell.is_finished else ""
-        print(f"[{number}/{len(cells)}] {cell.method.name}, seed {cell.seed}{done}", flush=True)
+    """
+    Trains what is not finished. The same command may be started several times at once: each takes cells that no other
+    has taken, and all wait for the last one.
+    """
+    left = dict(enumerate(cells, 1))
+    waits = False
+    while left:
+        for number, cell in list(left.items()):
+            if finish(cell, experiment, config, f"[{number}/{len(cells)}] "):
+                del left[number]
+                waits = False
+        if left:
+            if not waits:
+                say(f"Waiting for {len(left)} cells that another command works on.")
+            waits = True
+            time.sleep(PAUSE)
+
+
+def finish(cell: Cell, experiment: Experiment, config: CLUEConfig, place: str = "    ") -> bool:
+    """Runs a cell, and what it needs, where that is not done; `False` where another command works on it."""
+    needed = None if cell.is_finished else cell.needed(experiment, config)
+    if needed and not finish(needed, experiment, config):
+        return False
+    with claimed(cell.folder) as mine:
+        if not mine:
+            return False
         if not cell.is_finished:
+            say(f"{place}{cell.method.name}, seed {cell.seed}")
             cell.run(experiment, config)
+        elif place.strip():
+            say(f"{place}{cell.method.name}, seed {cell.seed}: finished before")
+    return True
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[bool]:
+    """Whether this command may work on a cell: no other one does. A command that is killed lets go of its cells."""
+    mine, lock = False, FileLock(folder / "lock")
+    if is_main_process():
+        folder.mkdir(parents=True, exist_ok=True)
+        with suppress(Timeout):
+            lock.acquire(blocking=False)
+            mine = True
+    [mine] = broadcast_object_list([mine])
+    try:
+        yield mine
+        process_state().wait_for_everyone()
+    finally:
+        lock.release()
 
 
 def by_method(cells: list[Cell]) -> Iterator[tuple[str, list[Cell]]]:
@@ -200,12 +280,23 @@ def by_method(cells: list[Cell]) -> Iterator[tuple[str, list[Cell]]]:
         yield name, [cell for cell in cells if cell.method.name == name]
 
 
-def _remove_checkpoints(folder: Path) -> None:
-    for checkpoint in folder.glob("checkpoint-*"):
-        shutil.rmtree(checkpoint)
+def surroundings() -> dict[str, Any]:
+    """When and where a cell was run."""
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": f"{os.cpu_count()} processor cores, {platform.machine()}{_accelerator()}",
+        "versions": package_versions(),
+    }
 
 
-def _write(content: dict[str, Any], path: Path) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(content, indent=2) + "\n")
-    os.replace(temporary, path)
+def _accelerator() -> str:
+    return f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+
+
+def is_main_process() -> bool:
+    return process_state().is_main_process
+
+
+def say(text: str) -> None:
+    if is_main_process():
+        print(text, flush=True)

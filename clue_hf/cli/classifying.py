@@ -11,18 +11,19 @@ import numpy as np
 from ..config import CLUEConfig
 from ..data.columns import find_image_columns, find_text_columns, has_images
 from ..data.corruptions import corrupt
-from ..data.image_dataset import ImageDataset, class_names, image_dataset, label_numbers
+from ..data.image_dataset import ImageDataset, image_dataset
 from ..data.images import make_transform
+from ..data.labels import class_names, label_numbers
 from ..errors import UserError
 from ..evaluation.classes import class_log_probabilities
 from ..metrics import (
     CLASSIFICATION_DEFINITIONS,
+    Measured,
     best_threshold,
     measured_classification,
     measured_ood,
     normalized_entropy,
 )
-from ..metrics.resampled_rejection import Measured
 from ..models.arguments import VISION, make_classifier, make_regressor
 from ..models.loading import load_config, load_image_processor, load_tokenizer
 from ..posthoc import CALIBRATORS, ErrorNormalizer, ensemble_probabilities
@@ -56,9 +57,11 @@ class ClassificationExperiment(PredictingExperiment):
     """
 
     definitions: ClassVar = CLASSIFICATION_DEFINITIONS
-    plain_objective = "ce"
+    task = "classification"
     calibrators: ClassVar = tuple(CALIBRATORS)
     columns: ClassVar = COLUMNS
+    tradeoffs: ClassVar = (("error", "ece"), ("nll", "alignment_error"))
+    kept = "Accuracy of the answers kept"
     corruptions: Sequence[str] = ()
     severities: Sequence[int] = ()
     reading = (
@@ -190,11 +193,11 @@ class ClassificationExperiment(PredictingExperiment):
         every = list(product(self.corruptions, self.severities))
         return [view for split in self.report_splits for view in (split, *(corrupted_name(split, *c) for c in every))]
 
-    def compared_columns(self, view: str) -> dict[str, str]:
-        columns = super().compared_columns(view)
+    def compared_columns(self, view: str) -> dict[str, dict[str, str]]:
+        [(title, columns)] = super().compared_columns(view).items()
         if len(self.names) == 2:
             columns = {"error": "error", **FLIP_COLUMNS, **columns}
-        return columns if view in self.report_splits else {**columns, **OOD_COLUMNS}
+        return {title: columns if view in self.report_splits else {**columns, **OOD_COLUMNS}}
 
     def measure(self, view: str, outcomes: Callable[[str], Outcome], resamples: int) -> dict[str, Measured]:
         found, tau = outcomes(view), None
@@ -207,6 +210,9 @@ class ClassificationExperiment(PredictingExperiment):
             return measured
         inside = outcomes(next(split for split in self.report_splits if view.startswith(f"{split}-")))
         return {**measured, **measured_ood(_uncertainty(inside), _uncertainty(found), resamples)}
+
+    def judged(self, outcome: Outcome) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        return {"uncertainty": _uncertainty(outcome)}, 1.0 - _wrong(outcome)
 
 
 def _check_number_of_classes(labels: np.ndarray, names: list[str]) -> None:

@@ -15,22 +15,32 @@ from ..config import CLUEConfig
 from ..data.corruptions import CORRUPTIONS
 from ..data.loading import DataArguments
 from ..errors import UserError
-from ..evaluation.comparison import as_csv, as_dict, as_latex, as_markdown, compare_methods
+from ..evaluation.compared_view import ComparedView, mean_curves
+from ..evaluation.comparison import as_csv, compare_methods
+from ..evaluation.comparison_page import write_comparison_page
+from ..evaluation.saved_report import write_json
 from ..hub.escape import without_secret_options
-from ..models.arguments import LoraArguments, ModelArguments
+from ..models.arguments import LoraArguments, ModelArguments, check_model
 from ..objectives import OBJECTIVES
 from ..posthoc.error_predictor import ERROR_PREDICTORS
+from ..scorers import SCORERS
 from .arguments import EVERY_CALIBRATOR, EvaluateArguments, RunArguments, known_names, parse_severities
-from .cells import Cell, Method, by_method, make_cells, run_cells
+from .cells import Cell, Method, by_method, is_main_process, make_cells, run_cells
+from .launch import launch, must_launch
 from .parser import ConfigParser
-from .train import ALTERNATIVES, load_data, make_experiment
-from .training import Experiment
+from .predicting import ENSEMBLE, PredictingExperiment
+from .train import ALTERNATIVES, check_directory, load_data, make_experiment
+from .training import Experiment, Outcome
 
 
-#: The baseline's seeds as one model.
-ENSEMBLE = "ensemble"
+#: Beginnings of the names of settings that do not change what is trained, or are a cell's own.
+WITHOUT_EFFECT = (
+    "output_dir", "seed", "data_seed", "logging", "log_", "report_", "run_name", "hub_", "push_", "dataloader_num",
+    "dataloader_persistent", "dataloader_pin", "dataloader_prefetch", "save_", "eval_", "do_", "disable_tqdm",
+    "resume_", "ddp_", "per_device_eval", "project", "trackio", "remove_unused", "load_best",
+)  # fmt: skip
 #: A prediction of a method for a view.
-Outcomes = Callable[[str], dict[str, np.ndarray]]
+Outcomes = Callable[[str], Outcome]
 
 
 @dataclass
@@ -47,6 +57,12 @@ class CompareArguments:
     seeds: int = field(default=3, metadata={"help": "Seeds of every method: seed, seed + 1 ..."})
     alphas: list[float] = field(
         default_factory=list, metadata={"help": "clue: several weights of the error, each a method of its own."}
+    )
+    scorers: list[str] = field(
+        default_factory=lambda: list(SCORERS), metadata={"help": f"Texts: scorers to compare: {', '.join(SCORERS)}."}
+    )
+    num_samples: int = field(
+        default=10, metadata={"help": "Texts: samples per source, for the scorers that need them."}
     )
     resamples: int = field(default=1000, metadata={"help": "Bootstrap resamples of the intervals."})
     corruption: str | None = field(
@@ -65,24 +81,29 @@ class CompareArguments:
         self.error_predictor = next((name for name in names if name in ERROR_PREDICTORS), None)
         others = (*self.fitted, self.error_predictor)
         self.trained = [Method.parse(name) for name in names if name not in others]
-        if self.seeds < 1:
-            raise ValueError(f"`seeds` must be at least 1, but is {self.seeds}.")
+        for name in ("seeds", "num_samples"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 1, but is {getattr(self, name)}.")
+        self.scorers = known_names("scorers", self.scorers, SCORERS)
         self.corruptions = known_names("corruption", [self.corruption], CORRUPTIONS) if self.corruption else []
         self.severities = parse_severities(self.severity)
 
 
 TYPES = (CompareArguments, RunArguments, ModelArguments, LoraArguments, DataArguments, CLUEConfig)
 GROUPS = {
-    "Options": ["config", "methods", "seeds", "alphas", "baseline", "resamples", "corruption", "severity",
-                "output_dir", "seed", "report_splits", "help", "help_all"],
+    "Options": ["config", "methods", "seeds", "alphas", "baseline", "scorers", "num_samples", "quality",
+                "resamples", "corruption", "severity", "output_dir", "seed", "report_splits", "num_processes", "help",
+                "help_all"],
 }  # fmt: skip
 
 DESCRIPTION = """Trains and evaluates every method from the same start on the same data and seeds, and writes one
 table: means over the seeds with intervals over seeds and examples, and a star where the difference to the baseline is
 significant (paired bootstrap, Holm). Plain training at the beginning (plain_epochs, plain_steps) is done once per
-seed, for all methods. What is finished is not repeated: start the same command again to go on."""
+seed, for all methods. What is finished is not repeated: start the same command again to go on, or several times at
+once to work on several cells."""
 
 EXAMPLES = """Examples:
+  clue-hf compare configs/quickstart/t5_phrases.yaml --methods ce,clue --alphas 0.5 0.9 0.99 --seeds 3
   clue-hf compare configs/quickstart/resnet_digits.yaml --methods ce,clue,focal,temperature,ensemble --seeds 3
   clue-hf compare configs/resnet18_cifar10.yaml --methods ce,clue --alphas 0.5 0.9 0.99
   clue-hf compare configs/resnet18_cifar10.yaml --methods ce,clue:mc_samples=1,clue:mc_samples=20"""
@@ -94,12 +115,25 @@ def command(words: Sequence[str]) -> int:
         TYPES, GROUPS, ALTERNATIVES, EXAMPLES, (EvaluateArguments,), prog="clue-hf compare", description=DESCRIPTION
     )
     arguments, run, model, lora, data, config = parser.parse(words)
+    check_directory(config.output_dir)
+    if must_launch(run.num_processes):
+        check_model(model)  # mistakes show here, once
+        load_data(model, data, config)
+        return launch("compare", words, run.num_processes, run.accelerate_config)
+    with config.main_process_first(desc="loading the data"):
+        splits = load_data(model, data, config)
     line = f"clue-hf compare {shlex.join(without_secret_options(words))}"
-    experiment = make_experiment(model, lora, config, load_data(model, data, config), run, data, line)
+    experiment = make_experiment(model, lora, config, splits, run, data, line)
     comparison = Comparison(arguments, experiment, config, run.baseline)
-    run_cells(comparison.cells, experiment, config)
-    for view in experiment.compared_views():
-        comparison.write(view)
+    if is_main_process():
+        settings = {"model": vars(model), "lora": vars(lora), "data": vars(data), "training": config.to_dict()}
+        check_settings(comparison.output / "settings.json", {**settings, "run": {"quality": run.quality}})
+    try:
+        run_cells(comparison.cells, experiment, config)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("The same command goes on where this one stopped.") from None
+    if is_main_process():
+        comparison.write()
     return 0
 
 
@@ -136,42 +170,65 @@ class Comparison:
     def outcomes(self) -> dict[str, list[Outcomes]]:
         """By the name of a method: for each of its seeds, what it predicts for a view."""
         found: dict[str, list[Outcomes]] = {name: [c.outcome for c in cells] for name, cells in by_method(self.cells)}
+        if not self.arguments.fitted:
+            return found
+        experiment = self.experiment
+        assert isinstance(experiment, PredictingExperiment)
         trained = [cell for cell in self.cells if cell.method.name == self.baseline]
         for name in self.arguments.fitted:
             if name == ENSEMBLE:
                 found[f"{ENSEMBLE} of {len(trained)}"] = [
-                    lambda view: self.experiment.ensembled([cell.outcome(view) for cell in trained])
+                    lambda view: experiment.ensembled([cell.outcome(view) for cell in trained])
                 ]
             else:
-                found[f"{self.baseline} + {name}"] = [self._calibrated(name, cell) for cell in trained]
+                found[f"{self.baseline} + {name}"] = [_calibrated(experiment, name, cell) for cell in trained]
         return found
 
-    def _calibrated(self, name: str, cell: Cell) -> Outcomes:
-        calibrate = self.experiment.after_training(name, cell.outcome("validation"))
-        return lambda view: calibrate(cell.outcome(view))
+    def write(self) -> None:
+        """The tables of every view in all their forms, and one page of everything with its pictures."""
+        views = [self.compare(view) for view in self.experiment.compared_views()]
+        for view in views:
+            text = view.markdown()
+            print(f"\n{text}")
+            stem = self.output / view.name
+            stem.with_name(f"{view.name}.md").write_text(text)
+            stem.with_name(f"{view.name}.tex").write_text(view.latex() + "\n")
+            stem.with_name(f"{view.name}.csv").write_text(as_csv(view.compared))
+            write_json(stem.with_name(f"{view.name}.json"), view.content())
+        write_comparison_page(views, self.output / "comparison.html")
+        print(f"Written to {self.output}: comparison.html, and for each table .md, .tex, .csv, .json and pictures.")
 
-    def write(self, view: str) -> None:
-        """The table of one view, in all its forms."""
-        columns = self.experiment.compared_columns(view)
+    def compare(self, view: str) -> ComparedView:
+        """The methods on one view."""
+        outcomes = self.outcomes()
         measured = {
             name: [self.experiment.measure(view, seed, self.arguments.resamples) for seed in seeds]
-            for name, seeds in self.outcomes().items()
+            for name, seeds in outcomes.items()
         }
-        compared = compare_methods(measured, self.baseline, list(columns))
-        costs = self.costs()
-        line = self.experiment.command
-        text = (
-            f"# {view}\n\nMade by `{line}`.\n\n{as_markdown(compared, columns, costs)}\n\n{self.experiment.reading}\n"
-            f"Means over {self.arguments.seeds} seeds with 95 % intervals over seeds and examples; *: differs from "
-            f"{self.baseline} (paired bootstrap, Holm, p < 0.05). Time per epoch and peak memory relative to "
-            f"{self.baseline}'s.\n"
+        for runs in measured.values():
+            for run, plain in zip(runs, measured[self.baseline], strict=False):
+                run.update(self.experiment.measure_difference(run, plain))
+        tables = self.experiment.compared_columns(view)
+        metrics = list(dict.fromkeys(name for columns in tables.values() for name in columns))
+        return ComparedView(
+            name=view,
+            baseline=self.baseline,
+            compared=compare_methods(measured, self.baseline, metrics),
+            tables=tables,
+            costs=self.costs(),
+            curves={
+                name: mean_curves([self.experiment.judged(seed(view)) for seed in seeds])
+                for name, seeds in outcomes.items()
+            },
+            kept=self.experiment.kept,
+            tradeoffs=self.experiment.tradeoffs,
+            higher=self.experiment.higher,
+            reading=self.experiment.reading,
+            definitions=self.experiment.definitions,
+            seeds=self.arguments.seeds,
+            command=self.experiment.command,
+            surroundings=_surroundings([cell.told() for cell in self.cells]),
         )
-        print(f"\n{text}")
-        (self.output / f"{view}.md").write_text(text)
-        (self.output / f"{view}.tex").write_text(as_latex(compared, columns, costs) + "\n")
-        (self.output / f"{view}.csv").write_text(as_csv(compared))
-        content = {"command": line, "baseline": self.baseline, "costs": costs, "methods": as_dict(compared)}
-        (self.output / f"{view}.json").write_text(json.dumps(content, indent=2) + "\n")
 
     def costs(self) -> dict[str, dict[str, float]]:
         """Time and memory of each trained method relative to the baseline's: medians over the seeds."""
@@ -179,7 +236,7 @@ class Comparison:
             name: [cell.told() for cell in cells]
             for name, cells in by_method([cell for cell in self.cells if type(cell) is Cell])
         }
-        keys = {"time": "seconds_per_epoch", "memory": "peak_memory"}
+        keys = {"time": self.experiment.timed, "memory": "peak_memory"}
         return {
             name: {
                 what: float(np.median([cell[key] / plain[key] for cell, plain in pairs])) for what, key in keys.items()
@@ -187,3 +244,34 @@ class Comparison:
             for name, cells in told.items()
             for pairs in [list(zip(cells, told[self.baseline], strict=True))]
         }
+
+
+def _calibrated(experiment: PredictingExperiment, name: str, cell: Cell) -> Outcomes:
+    calibrate = experiment.after_training(name, cell.outcome("validation"))
+    return lambda view: calibrate(cell.outcome(view))
+
+
+def _surroundings(told: list[dict[str, Any]]) -> str:
+    """When, where and with what the cells were run: the last date, everything else that differs between them."""
+    dates = [cell["date"] for cell in told if "date" in cell]
+    machines = {cell["machine"]: None for cell in told if "machine" in cell}
+    versions = {f"{name} {number}": None for cell in told for name, number in cell.get("versions", {}).items()}
+    return "; ".join(filter(None, (max(dates, default=""), ", ".join(machines), ", ".join(versions))))
+
+
+def check_settings(path: Path, settings: dict[str, Any]) -> None:
+    """Remembers the settings of a comparison; raises where its folder holds cells that were run with others."""
+    now = json.loads(json.dumps(settings, default=str))
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, now)
+        return
+    before = json.loads(path.read_text(encoding="utf-8"))
+    for part, values in now.items():
+        for name, value in values.items():
+            earlier = before.get(part, {}).get(name, value)
+            if earlier != value and not name.startswith(WITHOUT_EFFECT):
+                raise UserError(
+                    f"{path.parent} holds a comparison with another {name}: {earlier!r}, now {value!r}. Use the same "
+                    "settings to go on, or another output_dir."
+                )

@@ -10,7 +10,7 @@ from typing import Any
 from ..data.loading import DataArguments, load_splits
 from ..errors import UserError
 from ..evaluation import EvaluationReport, UncertaintyEvaluator
-from ..models.loading import is_classifier, is_regressor, load_config, load_text_model, load_tokenizer
+from ..hub.loading import check_whole, language_model, model_kind, read_config
 from .arguments import DATA_ALTERNATIVES, EvaluateArguments
 from .launch import launch, must_launch
 from .parser import ConfigParser
@@ -37,12 +37,12 @@ OF_CLASSIFIERS = ("calibrator", "corruption", "ood_split", "ood_file")
 # a sampler's settings that leave the model's distribution as it is
 NO_WARPING = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
 
-DESCRIPTION = """MODEL is a Hub id or a folder. Generates an output for every row of a split, scores each with up to
-seven scorers, judges it against the reference, and reports how well the scores tell good outputs from bad ones (PRR,
-areas, AURC ... with intervals). A classifier of images or texts is judged by its answers instead: error, calibration,
-and how well its uncertainty knows the wrong ones; a regressor of tables, images or texts by its squared error, its
-intervals, and how well its variance knows the errors. --config takes the YAML file of a training: data, columns and
-lengths are then the same."""
+DESCRIPTION = """MODEL is a Hub id or a folder, of a model or of an adapter (LoRA). Generates an output for each row of
+a split, scores each with up to seven scorers, judges it against the reference, and reports how well the scores tell
+good outputs from bad ones (PRR, areas, AURC ... with intervals). A classifier of images or texts is judged by its
+answers instead: error, calibration, and how well its uncertainty knows the wrong ones; a regressor of tables, images
+or texts by its squared error, its intervals, and how well its variance knows the errors. --config takes the YAML file
+of a training: data, columns and lengths are then the same."""
 
 EXAMPLES = """Examples:
   clue-hf evaluate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml
@@ -62,11 +62,15 @@ def command(words: Sequence[str]) -> int:
     arguments, data = parser.parse(rest)
     if model is None:
         raise UserError("Which model? clue-hf evaluate MODEL --config CONFIG.yaml")
-    if predicts_numbers(config := load_config(model)):
+    config = read_config(model)
+    kind = model_kind(config)
+    if kind != "text":
+        check_whole(model)
+    if kind == "regression":
         from .evaluate_numbers import evaluate_regressor
 
         return evaluate_regressor(model, config, arguments, data, words)
-    if is_classifier(config):
+    if kind == "classification":
         from .evaluate_classes import evaluate_classifier
 
         return evaluate_classifier(model, config, arguments, data, words)
@@ -91,12 +95,6 @@ def command(words: Sequence[str]) -> int:
         print(f"Written to {folder}: report.json, examples.jsonl (every output, score and token), summary.md, plots.")
         print(f"Open {(folder / 'report.html').resolve().as_uri()} in a browser.")
     return 0
-
-
-def predicts_numbers(config: Any) -> bool:
-    """Whether a saved model is a regressor. Its head decides: many a language model says that it has one label."""
-    heads = ("Classification", "Regression")
-    return is_regressor(config) and any(name.endswith(heads) for name in config.architectures or ())
 
 
 def _reports(
@@ -129,7 +127,7 @@ def evaluate_model(
 
 
 def _evaluator(name: str, arguments: EvaluateArguments, device: Any) -> UncertaintyEvaluator:
-    model, tokenizer = load_text_model(name, dtype=arguments.dtype).to(device), load_tokenizer(name)
+    model, tokenizer = language_model(name, arguments.dtype)
     sampled: dict[str, Any] = {
         "temperature": arguments.temperature,
         "top_k": arguments.top_k,
@@ -139,7 +137,7 @@ def _evaluator(name: str, arguments: EvaluateArguments, device: Any) -> Uncertai
     samples = {name: value for name, value in given.items() if value != NO_WARPING[name]}
     try:
         return UncertaintyEvaluator(
-            model,
+            model.to(device),
             tokenizer,
             arguments.scorers,
             arguments.qualities,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,19 +14,18 @@ from datasets import Dataset
 from ..config import CLUEConfig
 from ..errors import UserError
 from ..evaluation.classes import predicted_numbers
-from ..metrics.resampled_rejection import Measured
 from ..models.uncertainty_file import write_uncertainty
 from ..posthoc.error_predictor import unscaled
 from ..tables import markdown_table
 from ..trainer import CLUETrainer
 from .afterwards import ERROR_PREDICTOR, settings_of, train_error_predictor, train_members
 from .arguments import RunArguments
-from .training import Experiment
+from .training import Experiment, Outcome
 
 
-#: What a model predicts for some data, as arrays by name.
-Outcome = dict[str, np.ndarray]
 VALIDATION = "validation"
+#: A method of a comparison: the baseline's seeds as one model.
+ENSEMBLE = "ensemble"
 
 
 class PredictingExperiment(Experiment):
@@ -35,6 +34,10 @@ class PredictingExperiment(Experiment):
     #: Columns of the table: heading, metric, digits.
     columns: ClassVar[tuple[tuple[str, str, int], ...]]
 
+    @property
+    def follows(self) -> Sequence[str]:  # type: ignore[override]
+        return (*self.calibrators, ENSEMBLE)
+
     @abstractmethod
     def datasets(self) -> Iterator[tuple[str, Any]]:
         """What to predict for, by name: the validation data, the splits to report on, and what is made of them."""
@@ -42,9 +45,6 @@ class PredictingExperiment(Experiment):
     @abstractmethod
     def predict(self, trainer: CLUETrainer, data: Any, name: str) -> Outcome:
         """What a model predicts for prepared data."""
-
-    @abstractmethod
-    def measure(self, view: str, outcomes: Callable[[str], Outcome], resamples: int) -> dict[str, Measured]: ...
 
     @abstractmethod
     def fit(self, calibrator: str, validation: Outcome) -> Any:
@@ -154,14 +154,24 @@ class PredictingExperiment(Experiment):
 
     # ---- comparisons ----
 
+    def check_comparison(self, arguments: Any) -> None:
+        super().check_comparison(arguments)
+        if VALIDATION not in self.splits:
+            raise UserError("A comparison needs validation data: give a split or file, or set validation_fraction.")
+
     def views(self, trainer: CLUETrainer) -> Iterator[tuple[str, Outcome]]:
         for view, data in self.datasets():
             yield view, self.predict(trainer, trainer.task.prepare(data, trainer.args, view), view)
 
-    def compared_columns(self, view: str) -> dict[str, str]:
-        return {name: heading for heading, name, _ in self.columns}
+    def compared_columns(self, view: str) -> dict[str, dict[str, str]]:
+        return {"": {name: heading for heading, name, _ in self.columns}}
+
+    @abstractmethod
+    def ensembled(self, members: list[Outcome]) -> Outcome:
+        """The predictions of several models as one."""
 
     def after_training(self, name: str, validation: Outcome) -> Callable[[Outcome], Outcome]:
+        """A calibrator, fitted on what a model predicts for the validation data: from predictions to predictions."""
         return partial(self.calibrated, self.fit(name, validation))
 
     def table(self, rows: list[dict[str, Any]]) -> str:

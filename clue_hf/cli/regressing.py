@@ -15,8 +15,7 @@ from ..data.images import make_transform
 from ..data.table_preprocessor import TablePreprocessor
 from ..data.targets import TargetScale, find_target_column, target_values
 from ..evaluation.classes import predicted_numbers
-from ..metrics import REGRESSION_DEFINITIONS, measured_regression
-from ..metrics.resampled_rejection import Measured
+from ..metrics import REGRESSION_DEFINITIONS, Measured, measured_regression
 from ..models.arguments import VISION, make_regressor, make_tabular_regressor
 from ..models.loading import is_tabular, load_image_processor, load_tokenizer
 from ..posthoc import QuantileCalibrator
@@ -40,9 +39,12 @@ class RegressionExperiment(PredictingExperiment):
     """
 
     definitions: ClassVar = REGRESSION_DEFINITIONS
+    task = "regression"
     plain_objective = "mse"
     calibrators: ClassVar = (QuantileCalibrator.name,)
     columns: ClassVar = COLUMNS
+    tradeoffs: ClassVar = (("mse", "regression_ece"), ("nll", "ence"))
+    kept = "Minus the mean squared error of the predictions kept"
     reading = (
         "MSE and alignment error in squared units of the target; ECE: mean gap of the coverage of central intervals;\n"
         "ENCE, NLL, AUSE: lower is better; corr PE, corr Var: correlation of squared error with entropy and variance."
@@ -134,6 +136,9 @@ class RegressionExperiment(PredictingExperiment):
             resamples=resamples,
             min_variance=self._floor,
         )
+
+    def judged(self, outcome: Outcome) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        return {"variance": outcome["variance"]}, -((outcome["labels"] - outcome["mean"]) ** 2)
 
     @property
     def _floor(self) -> float:

@@ -17,9 +17,10 @@ from ..hub.escape import without_secret_options
 from ..models.arguments import TABULAR, VISION, LoraArguments, ModelArguments, check_model
 from ..models.loading import is_classifier, is_regressor, is_tabular, load_config
 from .arguments import DATA_ALTERNATIVES, EvaluateArguments, RunArguments
+from .generating import TextExperiment
 from .launch import launch, must_launch
 from .parser import ConfigParser
-from .training import Experiment, TextExperiment
+from .training import Experiment
 
 
 GROUPS = {
@@ -78,7 +79,7 @@ def make_parser() -> ConfigParser:
 def command(words: Sequence[str]) -> int:
     """Runs `clue-hf train`; returns its exit code."""
     run, model, lora, data, config = make_parser().parse(words)
-    _check_directory(config.output_dir)
+    check_directory(config.output_dir)
     if must_launch(run.num_processes):
         check_model(model)  # mistakes show here, once
         load_data(model, data, config)
@@ -154,6 +155,7 @@ def _as_typed() -> str:
     return f"{python.relative_to(Path.cwd()) if python.is_relative_to(Path.cwd()) else 'python'} {script}"
 
 
-def _check_directory(path: str) -> None:
+def check_directory(path: str) -> None:
+    """Raises where the folder to write to is a file."""
     if os.path.exists(path) and not os.path.isdir(path):
         raise UserError(f"output_dir {path!r} is a file.")

@@ -15,30 +15,27 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from transformers import AutoConfig, PreTrainedTokenizerBase, TrainerCallback, set_seed
+from transformers import TrainerCallback, set_seed
 from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils import logging
 
 from .. import __version__
 from ..config import CLUEConfig
-from ..data.columns import column_values, find_pair
-from ..data.tokenizer import train_tokenizer
 from ..errors import UserError
-from ..evaluation import UncertaintyEvaluator, token_statistics
-from ..metrics.quality import corpus_quality
-from ..metrics.resampled_rejection import Measured
-from ..models.arguments import LoraArguments, ModelArguments, make_model
-from ..models.loading import load_tokenizer
+from ..metrics import Measured
+from ..models.arguments import LoraArguments, ModelArguments
 from ..models.uncertainty_file import UNCERTAINTY_FILE
-from ..objectives import OBJECTIVES
-from ..tables import format_table
-from ..tasks import text_kind
+from ..objectives import OBJECTIVES, check_suits
 from ..trainer import CLUETrainer
 from .arguments import RunArguments
 from .memory import peak_memory, reset_peak_memory
 
 
 logger = logging.get_logger(__name__)
+
+
+#: What a model predicts for some data, as arrays by name.
+Outcome = dict[str, np.ndarray]
 
 
 class Experiment(ABC):
@@ -87,51 +84,60 @@ class Experiment(ABC):
 
     # ---- what `clue-hf compare` asks of an experiment ----
 
+    #: What the models are for, as objectives know it.
+    task: ClassVar[str]
     #: The objective of plain training, and what can be fitted after it on validation data.
     plain_objective: ClassVar[str] = "ce"
     calibrators: ClassVar[Sequence[str]] = ()
+    #: What else a comparison can make of the baseline's models.
+    follows: Sequence[str] = ()
+    #: Which of the [`Times`] is told of a method.
+    timed: ClassVar[str] = "seconds_per_epoch"
+    #: Pairs of metrics of which a method can have one at the cost of the other: those of error, and of calibration.
+    tradeoffs: ClassVar[Sequence[tuple[str, str]]]
+    #: Metrics of which higher is better, where they are drawn.
+    higher: ClassVar[Sequence[str]] = ()
+    #: What the rejection curves show of the outputs that are kept.
+    kept: str
 
     def check_comparison(self, arguments: Any) -> None:
         """Takes what a comparison asks for; raises where it cannot be had."""
         for name in arguments.fitted:
-            if name != "ensemble" and name not in self.calibrators:
-                raise UserError(f"{name!r} is not for models of this kind, which have {', '.join(self.calibrators)}.")
+            if name not in self.follows:
+                known = f"which have {', '.join(self.follows)}" if self.follows else "which have nothing of that kind"
+                raise UserError(f"{name!r} is not for models of this kind, {known}.")
+        for method in arguments.trained:
+            check_suits(method.objective, self.task)
         if arguments.corruptions and not self.images:
             raise UserError("corruption is for images.")
-        if "validation" not in self.splits:
-            raise UserError("A comparison needs validation data: give a split or file, or set validation_fraction.")
 
     def start_name(self, config: CLUEConfig) -> str:
         """What a plain start is called: methods whose names agree share it."""
         return "plain"
 
-    def views(self, trainer: CLUETrainer) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    @abstractmethod
+    def views(self, trainer: CLUETrainer) -> Iterator[tuple[str, Outcome]]:
         """What a trained model predicts, by the name of what it predicts it for: what a comparison keeps of it."""
-        raise UserError("`clue-hf compare` does not compare models of this kind.")
 
     def compared_views(self) -> list[str]:
         """Which of these get a table."""
         return self.report_splits
 
-    def compared_columns(self, view: str) -> dict[str, str]:
-        """The metrics of that table, with their headings."""
-        raise NotImplementedError
+    @abstractmethod
+    def compared_columns(self, view: str) -> dict[str, dict[str, str]]:
+        """The tables of a view by their titles, the main one first: metrics, with their headings."""
 
-    def measure(
-        self, view: str, outcomes: Callable[[str], dict[str, np.ndarray]], resamples: int
-    ) -> dict[str, Measured]:
+    @abstractmethod
+    def measure(self, view: str, outcomes: Callable[[str], Outcome], resamples: int) -> dict[str, Measured]:
         """Every metric of a method for a view, on all examples and on each resample."""
-        raise NotImplementedError
 
-    def after_training(
-        self, name: str, validation: dict[str, np.ndarray]
-    ) -> Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]:
-        """A calibrator, fitted on what a model predicts for the validation data: from predictions to predictions."""
-        raise NotImplementedError
+    def measure_difference(self, found: dict[str, Measured], baseline: dict[str, Measured]) -> dict[str, Measured]:
+        """More metrics of a method, relative to the baseline with the same seed."""
+        return {}
 
-    def ensembled(self, members: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-        """The predictions of several models as one."""
-        raise NotImplementedError
+    @abstractmethod
+    def judged(self, outcome: Outcome) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Every uncertainty of each output, by name, and its quality: what a rejection curve is made of."""
 
     # ---- what `clue-hf train` does ----
 
@@ -242,84 +248,6 @@ class Experiment(ABC):
         print(f"\nWritten to {self.config.output_dir}: results.json, results.md, training_curves.png, and the models.")
         another = f"--alpha {0.5 if self.config.alpha > 0.5 else 0.9} --output_dir {self.folder}-other-alpha"
         print(f"Next, try another weight of the error:\n  {self.command} {another}")
-
-
-class TextExperiment(Experiment):
-    """Language models: quality of what they generate, calibration on the reference tokens."""
-
-    definitions: ClassVar = {
-        "error": "cross-entropy per reference token, nats",
-        "uncertainty": "entropy of the next-token distribution, nats",
-        "gap": "mean error - mean uncertainty",
-        "alignment_error": "15 equal-mass bins of the uncertainty, sum |B|/n |mean error - mean uncertainty|",
-        "token_ece": "top-1 probability against top-1 accuracy, 15 equal-width bins",
-    }
-    reading = (
-        "Error and uncertainty are nats per reference token; gap = error - uncertainty (above 0: too sure);\n"
-        "alignment error and token ECE are 0 for a perfectly calibrated model."
-    )
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.quality = self.arguments.quality
-        self.processing_class: PreTrainedTokenizerBase = self._make_tokenizer()
-
-    def make_model(self, config: CLUEConfig) -> Any:
-        return make_model(self.model, self.lora, self.processing_class, config)
-
-    def trainer_options(self, config: CLUEConfig) -> dict[str, Any]:
-        return {
-            "compute_metrics": self._quality_metrics if config.predict_with_generate else None,
-            "evaluator": self._evaluator(config) if self.arguments.eval_uncertainty else None,
-        }
-
-    def reports(self, trainer: CLUETrainer, config: CLUEConfig) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        for split in self.report_splits:
-            yield config.objective, split, self._report(trainer, split)
-
-    def _report(self, trainer: CLUETrainer, split: str) -> dict[str, Any]:
-        data = trainer.task.prepare(self.splits[split], trainer.args, split)
-        row: dict[str, Any] = {}
-        if self.quality != "none":
-            trainer.args.predict_with_generate = True
-            trainer.compute_metrics = self._quality_metrics
-            metrics = trainer.predict(data, metric_key_prefix=split).metrics or {}
-            row[self.quality] = metrics[f"{split}_{self.quality}"]
-        return {**row, **token_statistics(trainer, data, f"Scoring {split} references").summary()}
-
-    def table(self, rows: list[dict[str, Any]]) -> str:
-        return format_table(rows, self.quality)
-
-    def _evaluator(self, config: CLUEConfig) -> UncertaintyEvaluator:
-        return UncertaintyEvaluator(
-            scorers=self.arguments.eval_uncertainty_scorers,
-            quality=self.quality,
-            resamples=0,
-            max_rows=self.arguments.eval_uncertainty_samples,
-            max_new_tokens=config.max_target_length,
-            max_source_length=config.max_source_length,
-            source_prefix=config.source_prefix,
-            batch_size=config.per_device_eval_batch_size,
-            seed=config.seed,
-        )
-
-    def _quality_metrics(self, prediction: Any) -> dict[str, float]:
-        texts = [self._decode(tokens) for tokens in (prediction.predictions, prediction.label_ids)]
-        return {self.quality: corpus_quality(self.quality, *texts)} if self.quality != "none" else {}
-
-    def _decode(self, tokens: np.ndarray) -> list[str]:
-        tokens = np.where(tokens < 0, self.processing_class.pad_token_id, tokens)
-        return [text.strip() for text in self.processing_class.batch_decode(tokens, skip_special_tokens=True)]
-
-    def _make_tokenizer(self) -> PreTrainedTokenizerBase:
-        if not self.model.tokenizer_vocab_size:
-            return load_tokenizer(str(self.model.tokenizer_name or self.model.model_name_or_path))
-        train = self.splits["train"]
-        pair = find_pair(train.column_names, self.config.source_column, self.config.target_column)
-        columns = {name: train[name][:] for name in train.column_names}
-        texts = [text for name in pair for text in column_values(columns, name, "source_column")]
-        ends = text_kind(AutoConfig.for_model(str(self.model.model_type))) == "seq2seq"
-        return train_tokenizer(texts, self.model.tokenizer_vocab_size, ends)
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,15 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ..errors import UserError
 from .columns import find_image_columns
+from .labels import class_names, label_numbers
 
 
 #: Images of one size that take no more bytes than this are decoded once and held in memory.
 MEMORY_LIMIT = 2**30
 CHANNELS = (1, 3)
 GREY_MODES = ("1", "L", "LA")
+#: What opening something else than an image raises.
+UNREADABLE = (OSError, UnidentifiedImageError, SyntaxError, ValueError, TypeError, AttributeError)
 
 
 class ImageDataset(torch.utils.data.Dataset):
@@ -165,15 +168,16 @@ class EncodedImages:
         for row, value in zip(rows, self._dataset[rows][self._column], strict=True):
             where = f"Row {row} (counted from 0) of the {self._split} data"
             try:
-                image = _open_image(value)
-            except (OSError, UnidentifiedImageError, SyntaxError, ValueError, TypeError) as error:
+                image = open_image(value)
+            except UNREADABLE as error:
                 raise UserError(f"{where} has no readable image in column {self._column!r}: {error}") from error
             if image.mode[0] in "IF":
                 raise UserError(f"{where} is an image of mode {image.mode}: convert it to 8 bits per channel.")
             yield image
 
 
-def _open_image(value: Any) -> Image.Image:
+def open_image(value: Any) -> Image.Image:
+    """An image of any kind, upright: a file, encoded bytes, pixels, or how datasets stores it."""
     if isinstance(value, dict):  # how datasets stores images
         value = value.get("bytes") if value.get("bytes") is not None else value.get("path")
     if value is None:
@@ -294,108 +298,3 @@ def as_pixels(images: np.ndarray, what: str = "Images") -> np.ndarray:
 
 def _differs(row: int, shape: tuple[int, ...], first: tuple[int, ...]) -> str:
     return f"Row {row} (counted from 0) is {shape[0]} x {shape[1]} pixels, row 0 is {first[0]} x {first[1]}."
-
-
-# ---- labels ----
-
-
-def class_names(dataset: datasets.Dataset, column: str) -> list[str]:
-    """The names of the classes: those of a `ClassLabel`, the sorted texts, or `"0"` to the largest number."""
-    feature = dataset.features[column]
-    if isinstance(feature, datasets.ClassLabel) and feature.names:
-        return list(feature.names)
-    values = _label_values(dataset, column, "train")
-    if values.dtype.kind in "U":
-        return sorted(set(values.tolist()))
-    return [str(number) for number in range(int(values.max()) + 1)]
-
-
-def label_numbers(dataset: datasets.Dataset, column: str, names: list[str], split: str = "train") -> np.ndarray:
-    """
-    The class number of each row; raises where a label is missing or is not among the names. Numbers that stand for
-    names (`ClassLabel`) are those of the same names here, where these are known in another order.
-    """
-    values = _label_values(dataset, column, split)
-    own = getattr(dataset.features[column], "names", None)
-    if own and own != names and set(own) <= set(names) and values.dtype.kind != "U":
-        values = np.array(own)[values]
-    if values.dtype.kind != "U":
-        if len(bad := np.flatnonzero(values >= len(names))):
-            row = int(bad[0])
-            raise UserError(
-                f"Row {row} (counted from 0) of the {split} data has the label {values[row]}, but there are only the "
-                f"{len(names)} classes 0 to {len(names) - 1}."
-            )
-        return values
-    number = {name: position for position, name in enumerate(names)}
-    if len(bad := np.flatnonzero(~np.isin(values, names))):
-        row = int(bad[0])
-        raise UserError(
-            f"Row {row} (counted from 0) of the {split} data has the label {str(values[row])!r}, which the training "
-            f"data does not have: {', '.join(names[:20])}{' ...' if len(names) > 20 else ''}."
-        )
-    return np.array([number[name] for name in values.tolist()], dtype=np.int64)
-
-
-def _label_values(dataset: datasets.Dataset, column: str, split: str) -> np.ndarray:
-    """The labels as int64 or text, none missing."""
-    values = dataset.select_columns([column]).with_format("arrow")[:][column].combine_chunks()
-    if pa.types.is_boolean(values.type):
-        values = values.cast(pa.int8())
-    kind = values.type
-    where = "Row {} (counted from 0) of the " + f"{split} data"
-    if values.null_count:
-        row = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
-        raise UserError(f"{where.format(row)} has no {column!r}: every example needs its class.")
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return np.array(values.to_pylist(), dtype=str)
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        raise UserError(f"label_column {column!r} must hold class numbers or names, not {kind}.")
-    numbers = values.to_numpy(zero_copy_only=False)
-    bad = np.flatnonzero((numbers < 0) | (numbers != np.floor(numbers)))
-    if len(bad):
-        value, row = numbers[bad[0]], int(bad[0])
-        hint = " (no label: choose a labelled split)" if value == -1 else ""
-        raise UserError(f"{where.format(row)} has the {column!r} {value}, which is no class number{hint}.")
-    return numbers.astype(np.int64)
-
-
-def check_classes(splits: dict[str, datasets.Dataset], label: str) -> None:
-    """Raises where a split has a class of which the training data has no example."""
-    names = class_names(splits["train"], label)
-    known = np.unique(label_numbers(splits["train"], label, names))
-    for split, rows in splits.items():
-        numbers = label_numbers(rows, label, names, split)
-        if len(bad := np.flatnonzero(~np.isin(numbers, known))):
-            row = int(bad[0])
-            raise UserError(
-                f"Row {row} (counted from 0) of the {split} data has the class {names[numbers[row]]!r}, of which the "
-                "training data has no example."
-            )
-
-
-def split_by_label(
-    dataset: datasets.Dataset, fractions: dict[str, float], seed: int, label: str
-) -> datasets.DatasetDict:
-    """
-    Splits a dataset into `"train"` and the named parts with the given fractions of the rows, each with the same shares
-    of the classes. The split depends on the seed, the labels and the numbers of the rows.
-    """
-    parts = {name: fraction for name, fraction in fractions.items() if fraction > 0}
-    if sum(parts.values()) >= 1:
-        raise UserError(f"The fractions of {' and '.join(parts)} leave nothing to train on: {sum(parts.values()):g}.")
-    labels = label_numbers(dataset, label, class_names(dataset, label))
-    shuffled = np.random.RandomState(seed).permutation(len(labels))  # whose numbers never change between versions
-    position = np.empty(len(labels))  # of a row among the shuffled rows of its class, from 0 to 1
-    for number in np.unique(labels):
-        rows = shuffled[labels[shuffled] == number]
-        position[rows] = (np.arange(len(rows)) + 0.5) / len(rows)
-    ordered = shuffled[np.argsort(position[shuffled], kind="stable")]
-    chosen, start = {}, 0
-    for name, fraction in parts.items():
-        end = start + max(1, round(fraction * len(dataset)))
-        chosen[name], start = ordered[start:end], end
-    if start >= len(dataset):
-        raise UserError(f"{len(dataset)} rows are too few to split.")
-    chosen = {"train": ordered[start:], **chosen}
-    return datasets.DatasetDict({name: dataset.select(np.sort(rows)) for name, rows in chosen.items()})

@@ -11,7 +11,7 @@ import datasets
 from ..errors import UserError
 from ..offline import notice_missing_network
 from .columns import check_column, find_image_columns, find_pair, find_text_columns, has_images
-from .image_dataset import check_classes, split_by_label
+from .labels import check_classes, split_by_label
 from .npz import load_npz
 from .splits import split_by_source
 from .tables import read_csv

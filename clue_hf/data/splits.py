@@ -20,9 +20,7 @@ def split_by_source(
     front: the split depends neither on the order of the rows nor on the machine, and no source is on two sides.
     Without a source column every row counts as distinct.
     """
-    parts = {name: fraction for name, fraction in fractions.items() if fraction > 0}
-    if sum(parts.values()) >= 1:
-        raise UserError(f"The fractions of {' and '.join(parts)} leave nothing to train on: {sum(parts.values()):g}.")
+    parts = checked_fractions(fractions)
     keys = list(map(str, range(len(dataset)))) if source is None else _texts(dataset, source)
     rows: dict[str, list[int]] = {}
     for row, key in enumerate(keys):
@@ -40,6 +38,14 @@ def split_by_source(
         raise UserError(f"{len(dataset)} rows with {len(ordered)} distinct sources are too few to split.")
     names = ["train", *parts]
     return datasets.DatasetDict({name: dataset.select(sorted(chosen[name])) for name in names})
+
+
+def checked_fractions(fractions: dict[str, float]) -> dict[str, float]:
+    """The parts to split off, those of no rows left out; raises where they leave nothing to train on."""
+    parts = {name: fraction for name, fraction in fractions.items() if fraction > 0}
+    if sum(parts.values()) >= 1:
+        raise UserError(f"The fractions of {' and '.join(parts)} leave nothing to train on: {sum(parts.values()):g}.")
+    return parts
 
 
 def _texts(dataset: datasets.Dataset, path: str) -> list[str]:

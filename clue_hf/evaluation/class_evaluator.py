@@ -7,27 +7,24 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
-from accelerate.utils import broadcast_object_list, gather_object
-from transformers.utils.logging import tqdm
+from accelerate.utils import broadcast_object_list
 
-from .. import __version__
 from ..data.corruptions import CORRUPTIONS, SEVERITIES
 from ..errors import UserError
 from ..functional import check_choice
 from ..metrics import best_threshold
-from ..models.ensemble import Ensemble
-from ..models.mc_dropout import has_dropout
 from ..posthoc import CALIBRATORS, Calibrator, ErrorPredictor
 from ..processes import process_state
 from ..tasks import CLASSIFICATION_PASSES, ClassificationTask
 from ..tasks.class_data import class_names_of
+from ..versions import package_versions
 from .class_measures import ClassPredictions, definitions, measure, measure_detection
 from .class_report import ClassificationReport
 from .class_rows import Columns, ImageRows, Rows, make_rows
+from .prediction_evaluator import PredictionEvaluator
 
 
-class ClassificationEvaluator:
+class ClassificationEvaluator(PredictionEvaluator):
     """
     Tells how often a classifier of images or texts is right, and how well its uncertainty knows when it is not.
 
@@ -68,6 +65,10 @@ class ClassificationEvaluator:
     ```
     """
 
+    needs = "image processor or tokenizer"
+    calibrators = tuple(CALIBRATORS)
+    usual_passes = CLASSIFICATION_PASSES
+
     def __init__(
         self,
         model: Any,
@@ -81,23 +82,8 @@ class ClassificationEvaluator:
         error_predictor: ErrorPredictor | None = None,
         **columns: Any,
     ) -> None:
-        if processing_class is None:
-            raise ValueError("The evaluator needs the model's image processor or tokenizer: give `processing_class`.")
-        if isinstance(calibrator, str):
-            check_choice("calibrator", calibrator, tuple(CALIBRATORS))
-        if mc_samples is None:
-            mc_samples = CLASSIFICATION_PASSES if has_dropout(model) else 0
-        for name, value, least in (("mc_samples", mc_samples, 0), ("resamples", resamples, 0)):
-            if value < least:
-                raise ValueError(f"`{name}` must not be negative, but is {value}.")
-        if batch_size < 1:
-            raise ValueError(f"`batch_size` must be at least 1, but is {batch_size}.")
-        if mc_samples and not has_dropout(model):
-            raise UserError("The model has no dropout, so that all its passes are the same: leave mc_samples at 0.")
-        self.model, self.processing_class = model, processing_class
-        self.mc_samples, self.calibrator, self.resamples = mc_samples, calibrator, resamples
-        self.batch_size, self.seed, self.class_names = batch_size, seed, class_names
-        self.error_predictor = error_predictor
+        super().__init__(model, processing_class, mc_samples, calibrator, resamples, batch_size, seed, error_predictor)
+        self.class_names = class_names
         self.columns = Columns(**columns)
         self.names = class_names_of(model)
 
@@ -134,8 +120,7 @@ class ClassificationEvaluator:
             description (`dict`, *optional*):
                 What else the report should tell, such as the names of model and data.
         """
-        if isinstance(self.calibrator, str) and validation is None:
-            raise ValueError("A calibrator is fitted on validation data: give some.")
+        self._check_validation(validation)
         for name in corruptions:
             check_choice("corruption", name, tuple(CORRUPTIONS))
         rows = self._rows(dataset, "evaluation")
@@ -171,40 +156,25 @@ class ClassificationEvaluator:
         known, classes = (self.names, self.class_names) if labelled else (None, None)
         return make_rows(dataset, self.processing_class, known, self.columns, classes, split)
 
-    @torch.no_grad()
     def _predict(self, rows: Rows, words: str) -> ClassPredictions:
-        """The probabilities of all rows, in order, on every process: each takes every so-manieth batch."""
-        state = process_state()
-        device = next(self.model.parameters()).device
-        task = ClassificationTask(self.model, self.mc_samples)
-        starts = range(0, len(rows), self.batch_size)
-        mine = range(state.process_index, len(starts), state.num_processes)
-        was_training = self.model.training
-        self.model.eval()
-        found = []
-        for number in tqdm(mine, desc=words, leave=False, disable=not state.is_main_process):
-            batch = rows.batch(range(starts[number], min(starts[number] + self.batch_size, len(rows))))
-            task.seed = batch_seed(self.seed, number)
-            inputs = {name: value.to(device) for name, value in batch.items()}
-            logits = task.log_probabilities(self.model, inputs)
-            own = None if self.error_predictor is None else self.error_predictor.uncertainty(inputs)
-            found.append((number, logits.double().softmax(-1).cpu().numpy(), own))
-        self.model.train(was_training)
-        parts = sorted(gather_object(found), key=lambda part: part[0])
-        probabilities = np.concatenate([part for _, part, _ in parts])
-        own = None if self.error_predictor is None else np.concatenate([part for _, _, part in parts])
+        """The probabilities of all rows, and their uncertainty where a second model gives it."""
+        task, second = ClassificationTask(self.model, self.mc_samples), self.error_predictor
+
+        def answer(inputs: dict[str, Any]) -> tuple[np.ndarray, ...]:
+            probabilities = task.log_probabilities(self.model, inputs).double().softmax(-1).cpu().numpy()
+            return (probabilities,) if second is None else (probabilities, second.uncertainty(inputs))
+
+        probabilities, *own = self._run(rows, words, task, answer)
         bad = np.flatnonzero(~np.isfinite(probabilities).all(axis=1))
         if len(bad):
             raise UserError(
                 f"The probabilities of row {bad[0]} (counted from 0) are not finite. Has the training diverged, or "
                 "does the model overflow in this precision (use float32)?"
             )
-        return ClassPredictions(probabilities, rows.labels, own)
+        return ClassPredictions(probabilities, rows.labels, *own)
 
     def _description(self, positive: int, flips: bool) -> dict[str, Any]:
         """What it takes to read the numbers, or to make them again."""
-        import transformers
-
         return {
             "classes": self.names,
             **({"positive_class": self.names[positive]} if flips else {}),
@@ -212,16 +182,8 @@ class ClassificationEvaluator:
             if self.error_predictor is None
             else "error predicted by a second model, between the bounds of the validation data",
             "interval": f"95 % percentile bootstrap over examples, {self.resamples} resamples, seed 0",
-            "settings": {
-                "mc_samples": self.mc_samples,
-                "calibrator": self.calibrator if isinstance(self.calibrator, str | None) else self.calibrator.name,
-                "members": len(self.model.members) if isinstance(self.model, Ensemble) else 1,
-                "error_predictor": None if self.error_predictor is None else "deup",
-                "batch_size": self.batch_size,
-                "seed": self.seed,
-                **vars(self.columns),
-            },
-            "versions": {"clue_hf": __version__, "torch": torch.__version__, "transformers": transformers.__version__},
+            "settings": self._settings(),
+            "versions": package_versions(),
         }
 
 
@@ -279,8 +241,3 @@ class _Judge:
 
     def _detected(self, inside: dict[str, ClassPredictions], outside: dict[str, ClassPredictions]) -> dict[str, Any]:
         return {kind: measure_detection(inside[kind], outside[kind], self.resamples) for kind in inside}
-
-
-def batch_seed(seed: int, number: int) -> int:
-    """Seed of the masks of a batch."""
-    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])

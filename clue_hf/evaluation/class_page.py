@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from .class_measures import definition
 from .class_report import DETECTION, IN_TABLE, SHIFTED, ClassificationReport
 from .class_selection import class_page_data
+from .metric_tables import MetricTables
 from .page_parts import (
     breakable,
-    definition_lists,
     embedded_json,
-    fill_template,
     html_table,
     interval_text,
     metric_td,
     number_text,
     paragraphs,
-    subject,
+    tile_list,
+    write_parts,
 )
+from .saved_report import Differences
 
 
 #: Metrics of which lower is better; of those in `HIGHER` higher is.
@@ -33,12 +33,13 @@ HIGHER = {
     "residual_correlation_probability", "residual_correlation_nll", "uncertainty_gap", "prr", "prr_0.5", "flip_f1",
     "flip_precision", "flip_tpr", "flip_tnr", "coverage_at_risk_0.1", "coverage_at_risk_0.2", "ood_auroc", "ood_aupr",
 }  # fmt: skip
+TABLES = MetricTables(IN_TABLE, LOWER, HIGHER, definition)
 
 
 def write_class_page(
     report: ClassificationReport,
     path: str | Path,
-    comparison: dict[str, dict[str, Any]] | None = None,
+    comparison: Differences | None = None,
     other: str = "the other model",
     limit: int = 200,
 ) -> None:
@@ -59,18 +60,14 @@ def write_class_page(
             About the most examples on the page; a quarter of them are the most wrongly sure ones.
     """
     parts = {
-        "title": escape(f"Uncertainty of {report.description.get('model', 'a classifier')}"),
-        "subject": subject(report.description),
         "tiles": _tiles(report),
         "summary": paragraphs(_sentences(report)),
-        "metrics": _metrics(report),
+        "metrics": TABLES.metrics(report),
         "shifts": _corruptions(report) + _detection(report),
-        "comparison": _comparison(comparison, other) if comparison else "",
-        "definitions": definition_lists(report.description),
+        "comparison": TABLES.comparison(comparison, other),
         "data": embedded_json(class_page_data(report, limit)),
     }
-    page = fill_template("class_page.html", parts)
-    Path(path).write_text(page, encoding="utf-8", newline="\n", errors="replace")
+    write_parts(path, "class_page", "a classifier", report.description, parts)
 
 
 def _tiles(report: ClassificationReport) -> str:
@@ -82,8 +79,7 @@ def _tiles(report: ClassificationReport) -> str:
     if report.calibrated is not None:
         entry = report.metrics["calibrated"]["ece"]
         found.append((number_text(entry["value"]), "ECE, calibrated", interval_text(entry)))
-    tile = '<li><span class="value">{}</span><span class="name">{}</span><span class="more">{}</span></li>'
-    return "".join(tile.format(*map(breakable, texts)) for texts in found)
+    return tile_list(found)
 
 
 def _sentences(report: ClassificationReport) -> list[str]:
@@ -113,54 +109,11 @@ def _sentences(report: ClassificationReport) -> list[str]:
     return sentences
 
 
-def _metrics(report: ClassificationReport) -> str:
-    """The main metrics, and all of them in a table to unfold."""
-    names = [name for name in report.metrics["raw"] if name not in IN_TABLE]
-    main = [name for name in IN_TABLE if name in report.metrics["raw"]]
-    return (
-        _metric_rows(report, main, "Main metrics")
-        + "<details><summary>All other metrics</summary>"
-        + _metric_rows(report, names, "All other metrics")
-        + "</details>"
-    )
-
-
-def _metric_rows(report: ClassificationReport, names: list[str], caption: str) -> str:
-    kinds = list(report.kinds)
-    head = '<th scope="col">Metric</th>' + "".join(f'<th scope="col">{kind}</th>' for kind in kinds)
-    rows = []
-    for name in names:
-        best = _best([report.metrics[kind][name]["value"] for kind in kinds], name)
-        cells = "".join(
-            metric_td(report.metrics[kind][name], best is not None and report.metrics[kind][name]["value"] == best)
-            for kind in kinds
-        )
-        words = f'<span class="about">{escape(definition(name))}</span>'
-        rows.append(f'<tr><th scope="row">{escape(_heading(name))}{words}</th>{cells}</tr>')
-    return html_table(caption, head, rows)
-
-
-def _heading(name: str) -> str:
-    return IN_TABLE.get(name, name.replace("_", " ")) + _arrow(name)
-
-
-def _arrow(name: str) -> str:
-    return " ↓" if name in LOWER else " ↑" if name in HIGHER else ""
-
-
-def _best(values: list[float | None], name: str) -> float | None:
-    """The better of several values; `None` where there is no choice."""
-    known = [value for value in values if value is not None]
-    if len(set(known)) < 2 or not _arrow(name):
-        return None
-    return min(known) if name in LOWER else max(known)
-
-
 def _corruptions(report: ClassificationReport) -> str:
     """The table of the corrupted copies."""
     if "corruptions" not in report.metrics:
         return ""
-    heads = ["Corruption", "Severity", *(SHIFTED[name] + _arrow(name) for name in SHIFTED)]
+    heads = ["Corruption", "Severity", *(SHIFTED[name] + TABLES.arrow(name) for name in SHIFTED)]
     clean = [("none", "0", report.metrics["raw"])]
     found = [
         (name, severity, kinds["raw"])
@@ -192,23 +145,4 @@ def _detection(report: ClassificationReport) -> str:
     return (
         '<section id="ood"><h2>Other data</h2><p>How well the uncertainty tells examples from out of the distribution '
         f"(the positives) from the examples evaluated here.</p>{html_table('Other data', head, rows)}</section>"
-    )
-
-
-def _comparison(comparison: dict[str, dict[str, Any]], other: str) -> str:
-    kinds = list(comparison)
-    heads = ["Metric", *(word for kind in kinds for word in (f"Difference, {kind}", "p"))]
-    rows = []
-    for name in (name for name in IN_TABLE if name in comparison["raw"]):
-        cells = ""
-        for kind in kinds:
-            entry = comparison[kind].get(name) or {}
-            sure = entry.get("low") is not None and not entry["low"] <= 0 <= entry["high"]
-            cells += metric_td(entry, sure, signed=True) + metric_td({"value": entry.get("p_value")})
-        rows.append(f'<tr><th scope="row">{escape(_heading(name))}</th>{cells}</tr>')
-    table = html_table("Comparison", "".join(f'<th scope="col">{escape(head)}</th>' for head in heads), rows)
-    return (
-        f'<section id="comparison"><h2>Compared with <span dir="auto">{escape(other)}</span></h2>'
-        "<p>This model minus the other one, on the same rows. Bold: the interval leaves out zero.</p>"
-        f"{table}</section>"
     )

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from transformers.utils import logging
 
 from ..metrics import paired_classification_differences
 from ..posthoc import Calibrator, load_calibrator
 from ..tables import markdown_table, metric_cell
 from .class_measures import ClassPredictions
-from .report import write_json as write_json
+from .prediction_report import CALIBRATOR, PredictionReport, read_report
+from .saved_report import Differences
 
 
-logger = logging.get_logger(__name__)
-
-PREDICTIONS, CALIBRATOR = "predictions.jsonl", "calibrator.json"
 #: Digits of the probabilities in the file.
 DIGITS = 6
 #: With more classes than this, the file holds only the probabilities that are not 0 after rounding.
@@ -42,7 +38,7 @@ DETECTION = {"ood_auroc": "AUROC", "ood_aupr": "AUPR", "ood_fpr95": "FPR95"}
 
 
 @dataclass
-class ClassificationReport:
+class ClassificationReport(PredictionReport[ClassPredictions]):
     """
     What [`ClassificationEvaluator`] found.
 
@@ -64,6 +60,8 @@ class ClassificationReport:
             The images or texts, for those to look at.
     """
 
+    headings: ClassVar = IN_TABLE
+
     names: list[str]
     raw: ClassPredictions
     calibrated: ClassPredictions | None
@@ -71,19 +69,6 @@ class ClassificationReport:
     description: dict[str, Any]
     calibrator: Calibrator | None = None
     rows: Any = None
-
-    @property
-    def kinds(self) -> dict[str, ClassPredictions]:
-        """The predictions by name: `raw` and, with a calibrator, `calibrated`."""
-        return {"raw": self.raw} | ({} if self.calibrated is None else {"calibrated": self.calibrated})
-
-    def table(self) -> str:
-        """The main metrics as a markdown table, each with its interval."""
-        shown = [name for name in IN_TABLE if name in self.metrics["raw"]]
-        lines = [["metric", *self.kinds]]
-        for name in shown:
-            lines.append([IN_TABLE[name], *(metric_cell(self.metrics[kind][name]) for kind in self.kinds)])
-        return markdown_table(lines)
 
     def corruption_table(self) -> str:
         """The corrupted copies as a markdown table; severity 0 is the data itself."""
@@ -97,13 +82,9 @@ class ClassificationReport:
     def summary(self) -> str:
         """The report in words and tables, as markdown."""
         description, n = self.description, self.metrics["n"]
-        named = "model" in description
-        subject = f"{description['model']} on {description['data']}: " if named else ""
-        passes = description["settings"]["mc_samples"]
-        how = f"the mean of {passes} passes with dropout" if passes else "one pass"
         lines = [
             "# Uncertainty report",
-            f"{subject}{n:,} examples of {len(self.names)} classes. Probabilities from {how}.",
+            f"{self._subject()}{n:,} examples of {len(self.names)} classes. Probabilities from {self._passes()}.",
             self.table(),
             f"Uncertainty: {description['uncertainty']}. Intervals: {description['interval']}. error, ECE, NLL, "
             "Brier, alignment error and AURC: lower is better. uA, uAUC, corr, W1 and PRR tell how well the "
@@ -133,7 +114,7 @@ class ClassificationReport:
         words = "How well the uncertainty tells the examples from out of the distribution (the positives):"
         return f"{words}\n\n{markdown_table(lines)}"
 
-    def compare(self, other: ClassificationReport, resamples: int = 2000) -> dict[str, dict[str, Any]]:
+    def compare(self, other: ClassificationReport, resamples: int = 2000) -> Differences:
         """
         This report minus another on the same rows: for `raw`, and `calibrated` where both are, the difference of every
         metric with interval and p-value (paired bootstrap). Classes of the same names may stand in another order;
@@ -164,47 +145,7 @@ class ClassificationReport:
             if kind in other.kinds
         }
 
-    def comparison(self, differences: dict[str, dict[str, Any]], other: str) -> str:
-        """The differences to another report as a sentence and a markdown table."""
-        name = self.description.get("model", "This model")
-        return f"{name} minus {other}, on the same rows:\n\n{difference_table(differences)}\n"
-
-    def save(
-        self, folder: str | Path, comparison: dict[str, dict[str, Any]] | None = None, other: str = "the other model"
-    ) -> None:
-        """
-        Writes `report.json`, `predictions.jsonl`, `summary.md`, `report.html`, `calibrator.json` where there is one,
-        and with the extra `plots` the pictures.
-
-        Args:
-            folder (`str`):
-                Where to.
-            comparison (`dict`, *optional*):
-                What [`ClassificationReport.compare`] found: it goes into the summary, the page and `comparison.json`.
-            other (`str`, *optional*):
-                Name of the model that this one was compared with.
-        """
-        from .class_page import write_class_page
-
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "report.json").unlink(missing_ok=True)  # whoever finds it finds a finished report
-        with open(folder / PREDICTIONS, "w", encoding="utf-8", errors="replace") as file:
-            for line in self._lines():
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
-        (folder / CALIBRATOR).unlink(missing_ok=True)
-        if self.calibrator is not None:
-            self.calibrator.save(folder / CALIBRATOR)
-        summary = self.summary() + ("" if comparison is None else "\n" + self.comparison(comparison, other))
-        (folder / "summary.md").write_text(summary, encoding="utf-8", errors="replace")
-        write_class_page(self, folder / "report.html", comparison, other)
-        self._save_plots(folder)
-        if comparison is not None:
-            write_json(folder / "comparison.json", comparison)
-        write_json(folder / "report.json", {"metrics": self.metrics, "description": self.description})
-
     def _lines(self) -> Iterator[dict[str, Any]]:
-        """The rows of the file of predictions."""
         texts = getattr(self.rows, "texts", None)
         for row, label in enumerate(self.raw.labels.tolist()):
             line: dict[str, Any] = {"row": row, "label": label, "label_name": self.names[label]}
@@ -226,22 +167,22 @@ class ClassificationReport:
             "right": bool(predicted.right[row]),
         }
 
-    def _save_plots(self, folder: Path) -> None:
-        try:
-            from .class_plots import plot_class_report
-        except ImportError:
-            logger.warning("Install the extra `plots` (pip install 'clue-hf[plots]') for pictures of the curves.")
-        else:
-            plot_class_report(self, folder)
+    def _write_page(self, path: Path, comparison: Differences | None, other: str) -> None:
+        from .class_page import write_class_page
+
+        write_class_page(self, path, comparison, other)
+
+    def _plotter(self) -> Callable[[ClassificationReport, Path], list[Path]]:
+        from .class_plots import plot_class_report
+
+        return plot_class_report
 
     @classmethod
     def load(cls, folder: str | Path) -> ClassificationReport:
         """Reads what `save` wrote; the probabilities are rounded, and the images are not there."""
         folder = Path(folder)
-        content = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        content, lines = read_report(folder)
         names = content["description"]["classes"]
-        with open(folder / PREDICTIONS, encoding="utf-8") as file:
-            lines = [json.loads(line) for line in file]
         calibrator = load_calibrator(folder / CALIBRATOR) if (folder / CALIBRATOR).exists() else None
         labels = np.array([line["label"] for line in lines])
         has_own = content["description"].get("settings", {}).get("error_predictor") is not None
@@ -257,20 +198,6 @@ class ClassificationReport:
         )
         assert raw is not None
         return cls(names, raw, calibrated, content["metrics"], content["description"], calibrator)
-
-
-def difference_table(comparison: dict[str, dict[str, Any]]) -> str:
-    """The differences of [`ClassificationReport.compare`] as a markdown table."""
-    kinds = list(comparison)
-    lines = [["metric", *(word for kind in kinds for word in (kind, "p"))]]
-    for name in (name for name in IN_TABLE if name in comparison["raw"]):
-        cells = [IN_TABLE[name]]
-        for kind in kinds:
-            entry = comparison[kind].get(name) or {"value": None}
-            p_value = entry.get("p_value")
-            cells += [metric_cell(entry, sign="+"), "-" if p_value is None else f"{p_value:.3f}"]
-        lines.append(cells)
-    return markdown_table(lines)
 
 
 def _cell(metrics: dict[str, Any], name: str) -> str:

@@ -15,8 +15,9 @@ from transformers.utils import logging
 
 from ..data.columns import check_texts, column_values, find_text_columns
 from ..data.corruptions import corrupt
-from ..data.image_dataset import ImageDataset, as_pixels, class_names, image_dataset, label_numbers
+from ..data.image_dataset import ImageDataset, as_pixels, image_dataset
 from ..data.images import ImageTransform, eval_collator
+from ..data.labels import class_names, label_numbers
 from ..errors import UserError
 
 

@@ -120,7 +120,7 @@ def choose_rows(predicted: ClassPredictions, limit: int, seed: int = 0) -> dict[
 def class_page_data(report: ClassificationReport, limit: int) -> dict[str, Any]:
     """What the script of the page draws, as plain lists and dicts."""
     curves = kept_accuracy(report)
-    shown = {"ece", "error"}
+    shown = ("error", "ece")
     return {
         "n": len(report.raw.labels),
         "kinds": [

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..metrics.bootstrap import difference_p_value
-from ..metrics.resampled_rejection import Measured
+from ..metrics.bootstrap import Measured, difference_p_value
 from ..tables import markdown_table
 
 
@@ -112,7 +112,7 @@ def as_markdown(found: Table, headings: Mapping[str, str], costs: Costs | None =
 def as_latex(found: Table, headings: Mapping[str, str], costs: Costs | None = None) -> str:
     """The same with booktabs."""
     lines = _lines(found, headings, costs or {})
-    body = [" & ".join(cell.replace("_", r"\_").replace("%", r"\%") for cell in line) + r" \\" for line in lines]
+    body = [" & ".join(re.sub("([_%&#])", r"\\\1", cell) for cell in line) + r" \\" for line in lines]
     columns = "l" + "r" * (len(lines[0]) - 1)
     head = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", body[0], r"\midrule"]
     return "\n".join([*head, *body[1:], r"\bottomrule", r"\end{tabular}"])
@@ -148,5 +148,11 @@ def _cell(compared: Compared) -> str:
 
 
 def as_dict(found: Table) -> dict[str, Any]:
-    """Everything as plain numbers."""
-    return {name: {metric: vars(entry) for metric, entry in metrics.items()} for name, metrics in found.items()}
+    """Everything as plain numbers; `None` for those that are undefined."""
+    return {
+        name: {
+            metric: {part: None if np.isnan(number) else number for part, number in vars(entry).items()}
+            for metric, entry in metrics.items()
+        }
+        for name, metrics in found.items()
+    }

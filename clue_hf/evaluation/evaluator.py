@@ -12,7 +12,6 @@ import numpy as np
 from accelerate.utils import broadcast_object_list, gather_object
 from transformers.utils.logging import tqdm
 
-from .. import __version__
 from ..data.columns import check_texts, column_values, find_pair
 from ..errors import UserError
 from ..functional import check_choice
@@ -20,6 +19,7 @@ from ..metrics import quality_signature, sentence_quality
 from ..metrics.quality import QUALITIES
 from ..processes import PartialState, process_state
 from ..scorers import SCORERS, Batch, Collected, ScoredText, make_scorers
+from ..versions import package_versions
 from .examples import Example, ExampleLog
 from .generate import collection_settings
 from .measures import definitions, measure
@@ -117,7 +117,8 @@ class UncertaintyEvaluator:
             raise ValueError("The evaluator has no model and tokenizer: give it both.")
         self.scorers, self.collector = make_scorers(self.model, self.tokenizer, self.scorer_names, self.settings)
         state = process_state()
-        description = {**(description or {}), **self._description()}
+        told = description or {}
+        description = {**told, **self._description(told.get("model"))}
         log = None
         if state.is_main_process:
             log = ExampleLog(None if folder is None else Path(folder), description["signature"], resume)
@@ -212,16 +213,13 @@ class UncertaintyEvaluator:
         }
         return example if entropy is None else {**example, "true_entropy": entropy}
 
-    def _description(self) -> dict[str, Any]:
-        """What it takes to read the numbers, or to make them again."""
-        import torch
-        import transformers
-
+    def _description(self, name: str | None) -> dict[str, Any]:
+        """What it takes to read the numbers, or to make them again. The config of an adapter names its base only."""
         words = {name: " ".join((type(scorer).__doc__ or "").split()) for name, scorer in self.scorers.items()}
         signature = {
             "scorers": self.scorer_names,
             "quality": self.qualities,
-            "model": getattr(self.model.config, "_name_or_path", ""),
+            "model": name or getattr(self.model.config, "_name_or_path", ""),
             **{name: value for name, value in vars(self.settings).items() if name != "batch_size"},
         }
         return {
@@ -231,7 +229,7 @@ class UncertaintyEvaluator:
             "interval": f"95 % percentile bootstrap over examples, {self.resamples} resamples, seed 0",
             "generation": vars(self.settings),
             "signature": signature,
-            "versions": {"clue_hf": __version__, "torch": torch.__version__, "transformers": transformers.__version__},
+            "versions": package_versions(),
         }
 
 

@@ -6,30 +6,26 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
-from accelerate.utils import broadcast_object_list, gather_object
+from accelerate.utils import broadcast_object_list
 from transformers.utils import logging
-from transformers.utils.logging import tqdm
 
-from .. import __version__
 from ..errors import UserError
-from ..functional import check_choice
 from ..models.ensemble import Ensemble
 from ..models.loading import has_variance_head
-from ..models.mc_dropout import has_dropout
 from ..posthoc import ErrorPredictor, QuantileCalibrator
 from ..processes import process_state
 from ..tasks import REGRESSION_PASSES, RegressionTask
-from .class_evaluator import batch_seed
+from ..versions import package_versions
 from .number_measures import LEVELS, RegressionPredictions, check_levels, definitions, measure
 from .number_report import RegressionReport
 from .number_rows import NumberColumns, NumberRows, make_rows, target_scale
+from .prediction_evaluator import PredictionEvaluator
 
 
 logger = logging.get_logger(__name__)
 
 
-class RegressionEvaluator:
+class RegressionEvaluator(PredictionEvaluator):
     """
     Tells how far the numbers are off that a model predicts for rows of a table, images or texts, and how well its
     variance knows it.
@@ -72,6 +68,10 @@ class RegressionEvaluator:
     ```
     """
 
+    needs = "table preprocessor, image processor or tokenizer"
+    calibrators = (QuantileCalibrator.name,)
+    usual_passes = REGRESSION_PASSES
+
     def __init__(
         self,
         model: Any,
@@ -85,27 +85,9 @@ class RegressionEvaluator:
         min_variance: float = 1e-6,
         **columns: Any,
     ) -> None:
-        if processing_class is None:
-            raise ValueError(
-                "The evaluator needs the model's table preprocessor, image processor or tokenizer: give "
-                "`processing_class`."
-            )
-        if isinstance(calibrator, str):
-            check_choice("calibrator", calibrator, (QuantileCalibrator.name,))
-        if mc_samples is None:
-            mc_samples = REGRESSION_PASSES if has_dropout(model) else 0
-        for name, value, least in (("mc_samples", mc_samples, 0), ("resamples", resamples, 0)):
-            if value < least:
-                raise ValueError(f"`{name}` must not be negative, but is {value}.")
-        if batch_size < 1:
-            raise ValueError(f"`batch_size` must be at least 1, but is {batch_size}.")
+        super().__init__(model, processing_class, mc_samples, calibrator, resamples, batch_size, seed, error_predictor)
         if not 0 < min_variance < np.inf:
             raise ValueError(f"`min_variance` must be above 0, but is {min_variance}.")
-        if mc_samples and not has_dropout(model):
-            raise UserError("The model has no dropout, so that all its passes are the same: leave mc_samples at 0.")
-        self.model, self.processing_class = model, processing_class
-        self.mc_samples, self.calibrator, self.resamples = mc_samples, calibrator, resamples
-        self.batch_size, self.seed, self.error_predictor = batch_size, seed, error_predictor
         self.min_variance = min_variance
         self.columns = NumberColumns(**columns)
         self.scale = target_scale(model.config, processing_class)
@@ -131,8 +113,7 @@ class RegressionEvaluator:
             description (`dict`, *optional*):
                 What else the report should tell, such as the names of model and data.
         """
-        if isinstance(self.calibrator, str) and validation is None:
-            raise ValueError("A calibrator is fitted on validation data: give some.")
+        self._check_validation(validation)
         if not self.has_variance:
             logger.warning(
                 "Nothing tells the uncertainty of this model's predictions: every variance is min_variance. It takes "
@@ -182,30 +163,16 @@ class RegressionEvaluator:
         predicted = self._predict(rows, "Predicting", tuple(levels))
         return predicted if self.calibrator is None else predicted.calibrated(self.calibrator)
 
-    @torch.no_grad()
     def _predict(self, rows: NumberRows, words: str, levels: Sequence[float] = LEVELS) -> RegressionPredictions:
-        """Mean and variance of all rows, in order, on every process: each takes every so-manieth batch."""
-        state = process_state()
-        device = next(self.model.parameters()).device
-        task = RegressionTask(
-            self.model, self.mc_samples, min_variance=0.0
-        )  # the floor is applied, and counted, below
-        starts = range(0, len(rows), self.batch_size)
-        mine = range(state.process_index, len(starts), state.num_processes)
-        was_training = self.model.training
-        self.model.eval()
-        found = []
-        for number in tqdm(mine, desc=words, leave=False, disable=not state.is_main_process):
-            batch = rows.batch(range(starts[number], min(starts[number] + self.batch_size, len(rows))))
-            task.seed = batch_seed(self.seed, number)
-            inputs = {name: value.to(device) for name, value in batch.items()}
+        """Mean and variance of all rows."""
+        # the floor is applied, and counted, below
+        task = RegressionTask(self.model, self.mc_samples, min_variance=0.0)
+
+        def answer(inputs: dict[str, Any]) -> tuple[np.ndarray, ...]:
             mean, variance = (part.double().cpu().numpy() for part in task.moments(self.model, inputs))
-            if self.error_predictor is not None:
-                variance = self.error_predictor.errors(inputs)
-            found.append((number, mean, variance))
-        self.model.train(was_training)
-        parts = sorted(gather_object(found), key=lambda part: part[0])
-        mean, variance = (np.concatenate([part[place] for part in parts]) for place in (1, 2))
+            return mean, variance if self.error_predictor is None else self.error_predictor.errors(inputs)
+
+        mean, variance = self._run(rows, words, task, answer)
         bad = np.flatnonzero(~np.isfinite(mean + variance))
         if len(bad):
             raise UserError(
@@ -228,34 +195,24 @@ class RegressionEvaluator:
 
     def _description(self, target: str, notes: list[str]) -> dict[str, Any]:
         """What it takes to read the numbers, or to make them again."""
-        import transformers
-
-        members = len(self.model.members) if isinstance(self.model, Ensemble) else 1
         return {
             "target": target,
-            "uncertainty": self._uncertainty(members),
+            "uncertainty": self._uncertainty(),
             "interval": f"95 % percentile bootstrap over rows, {self.resamples} resamples, seed 0",
             "notes": notes,
-            "settings": {
-                "mc_samples": self.mc_samples,
-                "calibrator": self.calibrator if isinstance(self.calibrator, str | None) else self.calibrator.name,
-                "members": members,
-                "error_predictor": None if self.error_predictor is None else "deup",
-                "variance_head": has_variance_head(self.model.config),
-                "min_variance": self.min_variance,
-                "target_mean": self.scale.mean,
-                "target_std": self.scale.std,
-                "batch_size": self.batch_size,
-                "seed": self.seed,
-                **vars(self.columns),
-            },
-            "versions": {"clue_hf": __version__, "torch": torch.__version__, "transformers": transformers.__version__},
+            "settings": self._settings(
+                variance_head=has_variance_head(self.model.config),
+                min_variance=self.min_variance,
+                target_mean=self.scale.mean,
+                target_std=self.scale.std,
+            ),
+            "versions": package_versions(),
         }
 
-    def _uncertainty(self, members: int) -> str:
+    def _uncertainty(self) -> str:
         if self.error_predictor is not None:
             return "squared error predicted by a second model"
         parts = ["variance over the passes"] if self.mc_samples > 1 else []
         parts += ["mean predicted variance"] if has_variance_head(self.model.config) else []
-        parts += ["variance of the members' means"] if members > 1 else []
+        parts += ["variance of the members' means"] if self.members > 1 else []
         return " + ".join(parts) or "min_variance: nothing tells another"

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from html import escape
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ..metrics import regression_definition
+from .metric_tables import MetricTables
 from .number_report import IN_TABLE, RegressionReport, digits_after_point
 from .number_selection import number_page_data
-from .page_parts import (
-    breakable,
-    definition_lists,
-    embedded_json,
-    fill_template,
-    html_table,
-    metric_td,
-    paragraphs,
-    subject,
-)
+from .page_parts import embedded_json, interval_text, paragraphs, tile_list, write_parts
+from .saved_report import Differences
 
 
 #: Metrics of which lower is better; of those in `HIGHER` higher is.
@@ -28,10 +21,23 @@ LOWER = {
 HIGHER = {"corr_error_pe", "corr_error_var"}
 
 
+def _writer(name: str, entry: dict[str, Any]) -> Callable[..., str]:
+    """Writes the numbers of a metric with as many digits as its size asks for."""
+    digits = digits_after_point(name, entry)
+
+    def number(value: float | None, signed: bool = False) -> str:
+        return "-" if value is None else f"{value:{'+' if signed else ''}.{digits}f}".replace("-", "−")
+
+    return number
+
+
+TABLES = MetricTables(IN_TABLE, LOWER, HIGHER, regression_definition, _writer)
+
+
 def write_number_page(
     report: RegressionReport,
     path: str | Path,
-    comparison: dict[str, dict[str, Any]] | None = None,
+    comparison: Differences | None = None,
     other: str = "the other model",
     limit: int = 200,
 ) -> None:
@@ -52,17 +58,13 @@ def write_number_page(
             The most rows on the page.
     """
     parts = {
-        "title": escape(f"Uncertainty of {report.description.get('model', 'a regressor')}"),
-        "subject": subject(report.description),
         "tiles": _tiles(report),
         "summary": paragraphs(_sentences(report)),
-        "metrics": _metrics(report),
-        "comparison": _comparison(comparison, other) if comparison else "",
-        "definitions": definition_lists(report.description),
+        "metrics": TABLES.metrics(report),
+        "comparison": TABLES.comparison(comparison, other),
         "data": embedded_json(number_page_data(report, limit)),
     }
-    page = fill_template("number_page.html", parts)
-    Path(path).write_text(page, encoding="utf-8", newline="\n", errors="replace")
+    write_parts(path, "number_page", "a regressor", report.description, parts)
 
 
 def _tiles(report: RegressionReport) -> str:
@@ -73,9 +75,9 @@ def _tiles(report: RegressionReport) -> str:
     for kind, name in shown:
         entry = report.metrics[kind][name]
         heading = IN_TABLE[name] + (", calibrated" if kind == "calibrated" else "")
-        found.append((_number(name, entry, "value"), heading, _interval(name, entry) or entry["reason"] or ""))
-    tile = '<li><span class="value">{}</span><span class="name">{}</span><span class="more">{}</span></li>'
-    return "".join(tile.format(*map(breakable, texts)) for texts in found)
+        number = _writer(name, entry)
+        found.append((number(entry["value"]), heading, interval_text(entry, number) or entry["reason"] or ""))
+    return tile_list(found)
 
 
 def _sentences(report: RegressionReport) -> list[str]:
@@ -96,82 +98,3 @@ def _sentences(report: RegressionReport) -> list[str]:
             f"{after:.3f}; its intervals of 95 % hold {held:.1%}."
         )
     return sentences + [note for note in report.remarks() if not note.startswith("Calibrated:")]
-
-
-def _metrics(report: RegressionReport) -> str:
-    """The main metrics, and all of them in a table to unfold."""
-    names = [name for name in report.metrics["raw"] if name not in IN_TABLE]
-    return (
-        _metric_rows(report, list(IN_TABLE), "Main metrics")
-        + "<details><summary>All other metrics</summary>"
-        + _metric_rows(report, names, "All other metrics")
-        + "</details>"
-    )
-
-
-def _metric_rows(report: RegressionReport, names: list[str], caption: str) -> str:
-    kinds = list(report.kinds)
-    head = '<th scope="col">Metric</th>' + "".join(f'<th scope="col">{kind}</th>' for kind in kinds)
-    rows = []
-    for name in names:
-        entries = [report.metrics[kind][name] for kind in kinds]
-        best = _best([entry["value"] for entry in entries], name)
-        cells = "".join(_td(name, entry, best is not None and entry["value"] == best) for entry in entries)
-        words = f'<span class="about">{escape(regression_definition(name))}</span>'
-        rows.append(f'<tr><th scope="row">{escape(_heading(name))}{words}</th>{cells}</tr>')
-    return html_table(caption, head, rows)
-
-
-def _heading(name: str) -> str:
-    return IN_TABLE.get(name, name.replace("_", " ")) + (" ↓" if name in LOWER else " ↑" if name in HIGHER else "")
-
-
-def _best(values: list[float | None], name: str) -> float | None:
-    """The better of several values; `None` where there is no choice."""
-    known = [value for value in values if value is not None]
-    if len(set(known)) < 2 or name not in LOWER | HIGHER:
-        return None
-    return min(known) if name in LOWER else max(known)
-
-
-def _comparison(comparison: dict[str, dict[str, Any]], other: str) -> str:
-    kinds = list(comparison)
-    heads = ["Metric", *(word for kind in kinds for word in (f"Difference, {kind}", "p"))]
-    rows = []
-    for name in IN_TABLE:
-        cells = ""
-        for kind in kinds:
-            entry = comparison[kind][name]
-            sure = entry.get("low") is not None and not entry["low"] <= 0 <= entry["high"]
-            cells += _td(name, entry, sure, "+") + metric_td({"value": entry.get("p_value")})
-        rows.append(f'<tr><th scope="row">{escape(_heading(name))}</th>{cells}</tr>')
-    table = html_table("Comparison", "".join(f'<th scope="col">{escape(head)}</th>' for head in heads), rows)
-    return (
-        f'<section id="comparison"><h2>Compared with <span dir="auto">{escape(other)}</span></h2>'
-        "<p>This model minus the other one, on the same rows. Bold: the interval leaves out zero.</p>"
-        f"{table}</section>"
-    )
-
-
-def _td(name: str, entry: dict[str, Any], best: bool = False, sign: str = "") -> str:
-    """A metric and its interval, with as many digits as its size asks for; a dash and the reason where undefined."""
-    if entry["value"] is None:
-        return metric_td(entry)
-    interval = _interval(name, entry)
-    return (
-        f'<td class="number{" best" if best else ""}">{_number(name, entry, "value", sign)}'
-        + (f'<span class="interval">{interval}</span>' if interval else "")
-        + "</td>"
-    )
-
-
-def _interval(name: str, entry: dict[str, Any]) -> str:
-    if entry.get("low") is None or entry.get("high") is None:
-        return ""
-    return f"{_number(name, entry, 'low')} to {_number(name, entry, 'high')}"
-
-
-def _number(name: str, entry: dict[str, Any], key: str, sign: str = "") -> str:
-    if entry[key] is None:
-        return "-"
-    return f"{entry[key]:{sign}.{digits_after_point(name, entry)}f}".replace("-", "−")

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from transformers.utils import logging
 
 from ..metrics import paired_regression_differences
 from ..posthoc import QuantileCalibrator
-from ..tables import markdown_table, metric_cell
-from .class_report import CALIBRATOR, PREDICTIONS
+from ..tables import metric_cell
 from .number_measures import RegressionPredictions
 from .number_rows import NumberRows
-from .report import write_json
+from .prediction_report import CALIBRATOR, PredictionReport, read_report
+from .saved_report import Differences
 
-
-logger = logging.get_logger(__name__)
 
 #: Digits of the numbers in the file: those of a float32, and some.
 DIGITS = 9
@@ -36,7 +32,7 @@ IN_UNITS = ("mse", "alignment_error", "mean_std", "sharpness")
 
 
 @dataclass
-class RegressionReport:
+class RegressionReport(PredictionReport[RegressionPredictions]):
     """
     What [`RegressionEvaluator`] found, in the target's own units.
 
@@ -58,6 +54,8 @@ class RegressionReport:
             The rows of the table, images or texts, for those to look at.
     """
 
+    headings: ClassVar = IN_TABLE
+
     raw: RegressionPredictions
     calibrated: RegressionPredictions | None
     metrics: dict[str, Any]
@@ -71,33 +69,22 @@ class RegressionReport:
             self.numbers = np.arange(len(self.raw))
 
     @property
-    def kinds(self) -> dict[str, RegressionPredictions]:
-        """The predictions by name: `raw` and, with a calibrator, `calibrated`."""
-        return {"raw": self.raw} | ({} if self.calibrated is None else {"calibrated": self.calibrated})
-
-    @property
     def target_name(self) -> str:
         """The column that is predicted."""
         return self.description.get("target") or "target"
 
-    def table(self) -> str:
-        """The main metrics as a markdown table, each with its interval."""
-        lines = [["metric", *self.kinds]]
-        for name, heading in IN_TABLE.items():
-            lines.append([heading, *(number_cell(name, self.metrics[kind][name]) for kind in self.kinds)])
-        return markdown_table(lines)
+    def cell(self, name: str, entry: dict[str, Any], sign: str = "") -> str:
+        """What is in units of the target with four digits, wherever its point is."""
+        return metric_cell(entry, digits_after_point(name, entry), sign)
 
     def summary(self) -> str:
         """The report in words and tables, as markdown."""
-        description, settings = self.description, self.description["settings"]
-        subject = f"{description['model']} on {description['data']}: " if "model" in description else ""
-        passes, members = settings["mc_samples"], settings["members"]
-        how = f"the mean of {passes} passes with dropout" if passes else "one pass"
-        how += f" of each of {members} models" if members > 1 else ""
+        description, members = self.description, self.description["settings"]["members"]
+        how = self._passes() + (f" of each of {members} models" if members > 1 else "")
         lines = [
             "# Uncertainty report",
-            f"{subject}{self.metrics['n']:,} rows with a number to predict, `{self.target_name}`. Predictions from "
-            f"{how}.",
+            f"{self._subject()}{self.metrics['n']:,} rows with a number to predict, `{self.target_name}`. "
+            f"Predictions from {how}.",
             self.table(),
             f"Uncertainty: {description['uncertainty']}. Intervals: {description['interval']}. MSE, NLL, ECE, ENCE, "
             "alignment error and AUSE: lower is better. The correlations tell how well the uncertainty goes with the "
@@ -121,11 +108,7 @@ class RegressionReport:
             )
         return remarks + list(self.description.get("notes", []))
 
-    def compare(self, other: RegressionReport, resamples: int = 2000) -> dict[str, dict[str, Any]]:
-        """
-        This report minus another on the same rows: for `raw`, and `calibrated` where both are, the difference of every
-        metric with interval and p-value (paired bootstrap).
-        """
+    def compare(self, other: RegressionReport, resamples: int = 2000) -> Differences:
         mine, theirs = self.raw.forecasts.target, other.raw.forecasts.target
         same_rows = np.array_equal(self.numbers, other.numbers)
         if not same_rows or not np.allclose(mine, theirs, rtol=10.0 ** (2 - DIGITS), atol=0):
@@ -138,47 +121,7 @@ class RegressionReport:
             )
         return found
 
-    def comparison(self, differences: dict[str, dict[str, Any]], other: str) -> str:
-        """The differences to another report as a sentence and a markdown table."""
-        name = self.description.get("model", "This model")
-        return f"{name} minus {other}, on the same rows:\n\n{difference_table(differences)}\n"
-
-    def save(
-        self, folder: str | Path, comparison: dict[str, dict[str, Any]] | None = None, other: str = "the other model"
-    ) -> None:
-        """
-        Writes `report.json`, `predictions.jsonl`, `summary.md`, `report.html`, `calibrator.json` where there is one,
-        and with the extra `plots` the pictures.
-
-        Args:
-            folder (`str`):
-                Where to.
-            comparison (`dict`, *optional*):
-                What [`RegressionReport.compare`] found: it goes into the summary, the page and `comparison.json`.
-            other (`str`, *optional*):
-                Name of the model that this one was compared with.
-        """
-        from .number_page import write_number_page
-
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "report.json").unlink(missing_ok=True)  # whoever finds it finds a finished report
-        with open(folder / PREDICTIONS, "w", encoding="utf-8", errors="replace") as file:
-            for line in self._lines():
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
-        (folder / CALIBRATOR).unlink(missing_ok=True)
-        if self.calibrator is not None:
-            self.calibrator.save(folder / CALIBRATOR)
-        summary = self.summary() + ("" if comparison is None else "\n" + self.comparison(comparison, other))
-        (folder / "summary.md").write_text(summary, encoding="utf-8", errors="replace")
-        write_number_page(self, folder / "report.html", comparison, other)
-        self._save_plots(folder)
-        if comparison is not None:
-            write_json(folder / "comparison.json", comparison)
-        write_json(folder / "report.json", {"metrics": self.metrics, "description": self.description})
-
     def _lines(self) -> Iterator[dict[str, Any]]:
-        """The rows of the file of predictions."""
         columns = {kind: _columns(predicted) for kind, predicted in self.kinds.items()}
         texts = getattr(self.rows, "texts", None)
         for place, (row, target) in enumerate(zip(self.numbers.tolist(), self.raw.forecasts.target, strict=True)):
@@ -188,21 +131,21 @@ class RegressionReport:
                 line["calibrated"] = {name: _rounded(values[place]) for name, values in columns["calibrated"].items()}
             yield line if texts is None else {**line, "text": texts[place]}
 
-    def _save_plots(self, folder: Path) -> None:
-        try:
-            from .number_plots import plot_number_report
-        except ImportError:
-            logger.warning("Install the extra `plots` (pip install 'clue-hf[plots]') for pictures of the curves.")
-        else:
-            plot_number_report(self, folder)
+    def _write_page(self, path: Path, comparison: Differences | None, other: str) -> None:
+        from .number_page import write_number_page
+
+        write_number_page(self, path, comparison, other)
+
+    def _plotter(self) -> Callable[[RegressionReport, Path], list[Path]]:
+        from .number_plots import plot_number_report
+
+        return plot_number_report
 
     @classmethod
     def load(cls, folder: str | Path) -> RegressionReport:
         """Reads what `save` wrote; the numbers are rounded, and the images are not there."""
         folder = Path(folder)
-        content = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-        with open(folder / PREDICTIONS, encoding="utf-8") as file:
-            lines = [json.loads(line) for line in file]
+        content, lines = read_report(folder)
         mean, std, target = (np.array([line[name] for line in lines], float) for name in ("mean", "std", "target"))
         raw = RegressionPredictions(mean, std, target, clamped=content["metrics"]["clamped"])
         calibrator = QuantileCalibrator.load(folder / CALIBRATOR) if (folder / CALIBRATOR).exists() else None
@@ -214,25 +157,6 @@ class RegressionReport:
             calibrator,
             np.array([line["row"] for line in lines], int),
         )
-
-
-def difference_table(comparison: dict[str, dict[str, Any]]) -> str:
-    """The differences of [`RegressionReport.compare`] as a markdown table."""
-    kinds = list(comparison)
-    lines = [["metric", *(word for kind in kinds for word in (kind, "p"))]]
-    for name, heading in IN_TABLE.items():
-        cells = [heading]
-        for kind in kinds:
-            entry = comparison[kind][name]
-            p_value = entry.get("p_value")
-            cells += [number_cell(name, entry, sign="+"), "-" if p_value is None else f"{p_value:.3f}"]
-        lines.append(cells)
-    return markdown_table(lines)
-
-
-def number_cell(name: str, entry: dict[str, Any], sign: str = "") -> str:
-    """A metric with its interval; what is in units of the target with four digits, wherever its point is."""
-    return metric_cell(entry, digits_after_point(name, entry), sign)
 
 
 def digits_after_point(name: str, entry: dict[str, Any]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +32,7 @@ class NumberColumns:
 
 
 @dataclass(frozen=True)
-class NumberRows:
+class NumberRows(ABC):
     """
     Base of the rows of a regressor.
 
@@ -54,9 +55,9 @@ class NumberRows:
     def __len__(self) -> int:
         return len(self.numbers)
 
+    @abstractmethod
     def batch(self, rows: range) -> dict[str, torch.Tensor]:
         """The inputs of the model for some rows."""
-        raise NotImplementedError
 
     def text(self, row: int) -> str | None:
         """A row in words, if it has any."""

@@ -17,6 +17,22 @@ const breakable = (name) => name.split("_").flatMap((part, index) => index ? ["_
 const percent = (value) => `${(100 * value).toFixed(value > 0 && value < 0.1 ? 1 : 0)} %`;
 const count = (number, word) => `${number.toLocaleString("en")} ${word}${number === 1 ? "" : "s"}`;
 
+// ---- charts: drawn again where the width changes ----
+const charts = [];
+const redraw = () => charts.forEach((chart) => chart());
+
+function drawAndKeepUp() {
+  redraw();
+  let width = byId("curves").clientWidth;
+  new ResizeObserver(() => {
+    if (byId("curves").clientWidth === width) return;
+    width = byId("curves").clientWidth;
+    redraw();
+  }).observe(byId("curves"));
+}
+
+const sample = (style) => draw("svg", {width: 26, height: 10, "aria-hidden": "true"}, draw("path", {d: "M1 5H25", class: style}));
+
 // ---- axes ----
 function ticks(low, high, wanted) {
   const rough = (high - low) / wanted, power = 10 ** Math.floor(Math.log10(rough));
@@ -156,3 +172,65 @@ function histogramPanel(scorer, entry, frame, output, words = {up: "good", down:
     return output.textContent = `${show(edges[index])} to ${show(edges[index + 1])}: ${entry.good[index].toLocaleString("en")} ${words.up}, ${entry.bad[index].toLocaleString("en")} ${words.down}`;
   }, rest);
 }
+
+// ---- examples: what is shown of them depends on a state with a page, filters and an order ----
+function turnTo(state, first, rows, size, word) {
+  const pages = Math.max(1, Math.ceil(rows.length / size));
+  state.page = first ? 0 : Math.max(0, Math.min(state.page, pages - 1));
+  const start = state.page * size, made = rows.slice(start, start + size);
+  byId("status").textContent = rows.length ? `${start + 1} to ${start + made.length} of ${count(rows.length, word)}` : `No ${word} fits.`;
+  byId("page").textContent = `Page ${state.page + 1} of ${pages}`;
+  byId("previous").disabled = state.page === 0;
+  byId("next").disabled = state.page === pages - 1;
+  return made;
+}
+
+function drawPager(state, redrawRows) {
+  for (const [id, step] of [["previous", -1], ["next", 1]]) byId(id).addEventListener("click", () => {
+    state.page += step;
+    redrawRows();
+    byId("examples").scrollIntoView();
+  });
+}
+
+function drawFilters(state, redrawRows) {
+  const limit = (id, key, otherwise) => byId(id).addEventListener("input", (event) => {
+    state[key] = event.target.value === "" || Number.isNaN(event.target.valueAsNumber) ? otherwise : event.target.valueAsNumber;
+    redrawRows(true);
+  });
+  limit("filter-low", "low", -Infinity);
+  limit("filter-high", "high", Infinity);
+  byId("controls").addEventListener("submit", (event) => event.preventDefault());
+  byId("filter-text").addEventListener("input", (event) => { state.text = event.target.value.toLowerCase(); redrawRows(true); });
+}
+
+function drawChips(host, state, key, entries, redrawRows) {
+  for (const [value, about] of entries) {
+    const radio = make("input", {type: "radio", name: key, value});
+    radio.checked = value === "";
+    radio.addEventListener("change", () => { state[key] = value; redrawRows(true); });
+    byId(host).append(make("label", {title: about}, radio, value || "all"));
+  }
+}
+
+// Headings to sort by; a first click sorts in the direction that its column begins with.
+function sortingHeads(columns, state, begin, redrawRows) {
+  return columns.map((column) => {
+    const button = make("button", {type: "button"}, column.label);
+    const cell = make("th", {scope: "col", role: "columnheader", "aria-sort": "none", "data-key": column.key, class: column.number ? "number" : null}, button);
+    if (column.width) cell.style.width = column.width;
+    button.addEventListener("click", () => {
+      state.direction = state.sort === column.key ? -state.direction : begin(column);
+      state.sort = column.key;
+      redrawRows(true);
+    });
+    return cell;
+  });
+}
+
+function markSorted(state) {
+  byId("table").tHead.querySelectorAll("th").forEach((cell) => cell.setAttribute("aria-sort", cell.dataset.key !== state.sort ? "none" : state.direction > 0 ? "ascending" : "descending"));
+}
+
+const shownOf = () => data.examples.length === data.n ? `All ${data.n.toLocaleString("en")}` : `${data.examples.length.toLocaleString("en")} of ${data.n.toLocaleString("en")}`;
+const unhide = () => document.querySelectorAll("[data-script]").forEach((element) => { element.hidden = false; });

@@ -12,18 +12,20 @@ import numpy as np
 
 from .page_parts import (
     breakable,
-    definition_lists,
+    comparison_section,
     embedded_json,
-    fill_template,
     html_table,
     interval_text,
+    leaves_out_zero,
     metric_td,
     number_text,
     paragraphs,
-    subject,
+    tile_list,
     value_text,
+    write_parts,
 )
 from .report import EvaluationReport
+from .saved_report import Differences
 from .selection import Numbers, best_scorer, colour_index, page_data, read_numbers
 
 
@@ -53,7 +55,7 @@ HEADLINE = (
 def write_page(
     report: EvaluationReport,
     path: str | Path,
-    comparison: dict[str, dict[str, Any]] | None = None,
+    comparison: Differences | None = None,
     other: str = "the other model",
     scorer: str | None = None,
     limit: int = 500,
@@ -85,18 +87,15 @@ def write_page(
     numbers = read_numbers(report)
     scorer = scorer or best_scorer(report)
     parts = {
-        "title": escape(f"Uncertainty of {report.description.get('model', 'a model')}"),
-        "subject": subject(report.description),
         "tiles": _tiles(report, numbers, scorer),
         "summary": paragraphs(_sentences(report, numbers, scorer)),
         "scorers": _scorer_table(report),
         "quality": _quality_table(report),
         "comparison": _comparison(comparison, other) if comparison else "",
-        "definitions": definition_lists({k: v for k, v in report.description.items() if k != "signature"}),
         "data": embedded_json(page_data(report, numbers, scorer, limit)),
     }
-    page = fill_template("page.html", parts)
-    Path(path).write_text(page, encoding="utf-8", newline="\n")
+    told = {name: value for name, value in report.description.items() if name != "signature"}
+    write_parts(path, "page", "a model", told, parts)
 
 
 def _sentences(report: EvaluationReport, numbers: Numbers, best: str | None) -> list[str]:
@@ -157,8 +156,7 @@ def _tiles(report: EvaluationReport, numbers: Numbers, best: str | None) -> str:
     error = ((metrics.get("references") or {}).get("token_ece")) or {}
     if error:
         found.append((number_text(error.get("value")), "token ECE", interval_text(error)))
-    tile = '<li><span class="value">{}</span><span class="name">{}</span><span class="more">{}</span></li>'
-    return "".join(tile.format(*map(breakable, texts)) for texts in found)
+    return tile_list(found)
 
 
 def _scorer_table(report: EvaluationReport) -> str:
@@ -267,20 +265,15 @@ def _quality_table(report: EvaluationReport) -> str:
     return tables + (html_table("Calibration on the references", head, rows) if rows else "")
 
 
-def _comparison(comparison: dict[str, dict[str, Any]], other: str) -> str:
-    heads = ("Scorer", "Difference in PRR", "p", "Difference in area", "from ranking", "from quality")
+def _comparison(comparison: Differences, other: str) -> str:
+    heads = ["Scorer", "Difference in PRR", "p", "Difference in area", "from ranking", "from quality"]
     rows = []
     for scorer, found in comparison.items():
         ratio, area = found.get("prr") or {}, found.get("area") or {}
-        sure = ratio.get("low") is not None and not ratio["low"] <= 0 <= ratio["high"]
-        cells = metric_td(ratio, sure, signed=True) + metric_td({"value": ratio.get("p_value")})
+        cells = metric_td(ratio, leaves_out_zero(ratio), signed=True) + metric_td({"value": ratio.get("p_value")})
         cells += "".join(
             metric_td({"value": area.get(key)}, signed=True) for key in ("difference", "ranking", "quality")
         )
         rows.append(f'<tr><th scope="row">{breakable(scorer)}</th>{cells}</tr>')
-    table = html_table("Comparison", "".join(f'<th scope="col">{head}</th>' for head in heads), rows)
-    return (
-        f'<section id="comparison"><h2>Compared with <span dir="auto">{escape(other)}</span></h2>'
-        "<p>This model minus the other one, on the same rows. The difference in area splits into what better ranking "
-        f"and what better outputs bring. Bold: the interval leaves out zero.</p>{table}</section>"
-    )
+    words = "The difference in area splits into what better ranking and what better outputs bring. "
+    return comparison_section(other, words, heads, rows)

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Callable
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -17,19 +18,53 @@ from .selection import DARK, LIGHT
 HERE = Path(__file__).parent
 
 
-def fill_template(name: str, parts: dict[str, str]) -> str:
-    """A page from its template, the styles and the script that all pages share, and its own parts."""
-    template = (HERE / name).read_text(encoding="utf-8")
-    shared = {
-        "palette": palette_css(),
-        "style": "\n" + (HERE / "page.css").read_text(encoding="utf-8"),
-        "common": (HERE / "page.js").read_text(encoding="utf-8"),
+def write_parts(
+    path: str | Path, template: str, model: str, description: dict[str, Any], parts: dict[str, str]
+) -> None:
+    """
+    Writes a page.
+
+    Args:
+        path (`str` or `Path`):
+            The file to write.
+        template (`str`):
+            Name of the template, without its ending; styles of the same name are its own.
+        model (`str`):
+            What to call a model without a name.
+        description (`dict`):
+            What the report tells of model, data and settings.
+        parts (`dict`):
+            HTML for the other placeholders of the template.
+    """
+    told = {
+        "title": escape(f"Uncertainty of {description.get('model', model)}"),
+        "subject": subject(description),
+        "definitions": definition_lists(description),
     }
+    page = fill_template(template, {**told, **parts})
+    Path(path).write_text(page, encoding="utf-8", newline="\n", errors="replace")
+
+
+def fill_template(name: str, parts: dict[str, str]) -> str:
+    """A page from its template, the frame, the styles and the script that all pages share, and its own parts."""
+    styles = dict.fromkeys(("page.css", f"{name}.css"))
+    shared = {
+        "head": _read("page_head.html").rstrip("\n"),
+        "foot": _read("page_foot.html").rstrip("\n"),
+        "palette": palette_css(),
+        "style": "\n" + "".join(_read(style) for style in styles if (HERE / style).exists()),
+        "common": _read("page.js"),
+    }
+    template = _read(f"{name}.html")
     for key, text in shared.items():
         template = template.replace(f"{{{{{key}}}}}", text)
     parts = {**parts, "policy": content_policy(template)}
     # one pass: a text that looks like a placeholder stays a text
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+
+
+def _read(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")
 
 
 def content_policy(template: str) -> str:
@@ -94,13 +129,43 @@ def definition_lists(value: Any) -> str:
     return f'<span dir="auto">{marked}</span>'
 
 
-def metric_td(entry: dict[str, Any] | None, best: bool = False, signed: bool = False) -> str:
-    """A metric and its interval; a dash and the reason where it is undefined."""
-    value = number_text((entry or {}).get("value"), signed)
+def tile_list(tiles: list[tuple[str, str, str]]) -> str:
+    """The few numbers to see first: value, name, what to know."""
+    tile = '<li><span class="value">{}</span><span class="name">{}</span><span class="more">{}</span></li>'
+    return "".join(tile.format(*map(breakable, texts)) for texts in tiles)
+
+
+def comparison_section(other: str, words: str, heads: list[str], rows: list[str]) -> str:
+    """What differs from another model, as a section with a table."""
+    table = html_table("Comparison", "".join(f'<th scope="col">{escape(head)}</th>' for head in heads), rows)
+    return (
+        f'<section id="comparison"><h2>Compared with <span dir="auto">{escape(other)}</span></h2>'
+        f"<p>This model minus the other one, on the same rows. {words}Bold: the interval leaves out zero.</p>"
+        f"{table}</section>"
+    )
+
+
+def leaves_out_zero(entry: dict[str, Any]) -> bool:
+    """Whether the interval of a difference does."""
+    return entry.get("low") is not None and not entry["low"] <= 0 <= entry["high"]
+
+
+def number_text(value: float | None, signed: bool = False) -> str:
+    """Three digits after the point, one for larger numbers; a dash for none."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{value:{'+' if signed else ''}.{1 if abs(value) >= 10 else 3}f}".replace("-", "−")
+
+
+def metric_td(
+    entry: dict[str, Any] | None, best: bool = False, signed: bool = False, number: Callable[..., str] = number_text
+) -> str:
+    """A metric and its interval, its numbers written by a function; a dash and the reason where it is undefined."""
+    value = number((entry or {}).get("value"), signed)
     if value == "-":
         reason = escape((entry or {}).get("reason") or "not computed")
         return f'<td class="number" title="{reason}">-<span class="unseen"> {reason}</span></td>'
-    interval = interval_text(entry or {})
+    interval = interval_text(entry or {}, number)
     return (
         f'<td class="number{" best" if best else ""}">{value}'
         + (f'<span class="interval">{interval}</span>' if interval else "")
@@ -114,14 +179,7 @@ def value_text(entry: dict[str, Any]) -> str:
     return number_text(entry.get("value")) + (f", {interval}" if interval else "")
 
 
-def interval_text(entry: dict[str, Any]) -> str:
+def interval_text(entry: dict[str, Any], number: Callable[..., str] = number_text) -> str:
     """The interval of a value, where it has one."""
     low, high = entry.get("low"), entry.get("high")
-    return "" if low is None or high is None else f"{number_text(low)} to {number_text(high)}"
-
-
-def number_text(value: float | None, signed: bool = False) -> str:
-    """Three digits after the point, one for larger numbers; a dash for none."""
-    if value is None or not math.isfinite(value):
-        return "-"
-    return f"{value:{'+' if signed else ''}.{1 if abs(value) >= 10 else 3}f}".replace("-", "−")
+    return "" if low is None or high is None else f"{number(low)} to {number(high)}"

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from transformers.utils import logging
 
 from ..metrics import paired_rejection_differences, split_of_area_gain
 from ..posthoc import cross_fitted_confidence
 from ..tables import markdown_table, metric_cell
 from .examples import FINISHED, Example, ExampleFile
+from .saved_report import Differences, SavedReport, write_lines
 
-
-logger = logging.get_logger(__name__)
 
 #: Metrics of the printed table; the rest is in the JSON file.
 IN_TABLE = ("prr", "prr_0.5", "rejection_area", "aurc", "e_aurc", "augrc")
 
 
 @dataclass
-class EvaluationReport:
+class EvaluationReport(SavedReport):
     """
     What [`UncertaintyEvaluator`] found.
 
@@ -82,7 +79,6 @@ class EvaluationReport:
     def summary(self) -> str:
         """The report in words and a table, as markdown."""
         metrics, references, description = self.metrics, self.metrics["references"], self.description
-        subject = f"{description['model']} on {description['data']}: " if "model" in description else ""
         qualities = "; ".join(
             f"{name}: corpus {metric_cell(found['corpus'], 1)}, mean of the outputs {metric_cell(found['mean'])} "
             f"({description['quality'][name]})"
@@ -90,7 +86,7 @@ class EvaluationReport:
         )
         lines = [
             "# Uncertainty report",
-            f"{subject}{metrics['n']:,} outputs ({metrics['empty_outputs']} empty). Quality, {qualities}.",
+            f"{self._subject()}{metrics['n']:,} outputs ({metrics['empty_outputs']} empty). Quality, {qualities}.",
             self.table(),
             f"Judged by {next(iter(metrics['quality']))}. Intervals: {description['interval']}. `prr`: 1 is as good "
             "as knowing the quality, 0 is useless; `_0.5`: at most half of the outputs rejected. Areas are in units "
@@ -128,7 +124,7 @@ class EvaluationReport:
             remarks.append(f"Rank correlation with the true entropy of the targets: {', '.join(correlations)}.")
         return remarks
 
-    def compare(self, other: EvaluationReport, resamples: int = 2000) -> dict[str, dict[str, Any]]:
+    def compare(self, other: EvaluationReport, resamples: int = 2000) -> Differences:
         """
         This report minus another on the same rows, for each scorer both have: the difference of the rejection metrics
         with interval and p-value (paired bootstrap), and that of the raw area split into ranking and quality (`area`).
@@ -138,80 +134,39 @@ class EvaluationReport:
             raise ValueError("The reports are about different data: their sources differ.")
         names = [name for name in self.scorers if name in other.scorers]
         mine, theirs = ({name: report.uncertainty(name) for name in names} for report in (self, other))
-        found: dict[str, dict[str, Any]] = paired_rejection_differences(
+        found: Differences = paired_rejection_differences(
             mine, self.quality(), theirs, other.quality(), resamples=resamples
         )
         for name in names:
             found[name]["area"] = split_of_area_gain(mine[name], self.quality(), theirs[name], other.quality())
         return found
 
-    def comparison(self, differences: dict[str, dict[str, Any]], other: str) -> str:
-        """The differences to another report as a sentence and a markdown table."""
-        name = self.description.get("model", "This model")
-        return f"{name} minus {other}, on the same rows:\n\n{comparison_table(differences)}\n"
+    def difference_table(self, differences: Differences) -> str:
+        lines = [["scorer", "prr", "p", "raw area", "of which ranking", "of which quality"]]
+        for name, entry in differences.items():
+            prr, area = entry["prr"], entry["area"]
+            p_value = "-" if prr["value"] is None else f"{prr['p_value']:.3f}"
+            parts = (f"{area[part]:+.3f}" for part in ("difference", "ranking", "quality"))
+            lines.append([name, metric_cell(prr, sign="+"), p_value, *parts])
+        return markdown_table(lines)
 
-    def save(
-        self, folder: str | Path, comparison: dict[str, dict[str, Any]] | None = None, other: str = "the other model"
-    ) -> None:
-        """
-        Writes `report.json`, `examples.jsonl`, `summary.md`, `report.html` and, with the extra `plots`, the pictures.
+    def _save_rows(self, folder: Path) -> None:
+        path = folder / FINISHED
+        if not isinstance(self.examples, ExampleFile) or self.examples.path.resolve() != path.resolve():
+            write_lines(path, self.examples)
 
-        Args:
-            folder (`str`):
-                Where to.
-            comparison (`dict`, *optional*):
-                What [`EvaluationReport.compare`] found: it goes into the summary, the page and `comparison.json`.
-            other (`str`, *optional*):
-                Name of the model that this one was compared with.
-        """
+    def _write_page(self, path: Path, comparison: Differences | None, other: str) -> None:
         from .page import write_page
 
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        self._save_examples(folder / FINISHED)
-        summary = self.summary() + ("" if comparison is None else "\n" + self.comparison(comparison, other))
-        (folder / "summary.md").write_text(summary, encoding="utf-8", errors="replace")
-        write_page(self, folder / "report.html", comparison, other)
-        self._save_plots(folder)
-        if comparison is not None:
-            write_json(folder / "comparison.json", comparison)
-        write_json(folder / "report.json", {"metrics": self.metrics, "description": self.description})
+        write_page(self, path, comparison, other)
 
-    def _save_examples(self, path: Path) -> None:
-        if isinstance(self.examples, ExampleFile) and self.examples.path.resolve() == path.resolve():
-            return
-        with open(path, "w", encoding="utf-8", errors="replace") as file:
-            for example in self.examples:
-                file.write(json.dumps(example, ensure_ascii=False) + "\n")
+    def _plotter(self) -> Callable[[EvaluationReport, Path], list[Path]]:
+        from .plots import plot_report
 
-    def _save_plots(self, folder: Path) -> None:
-        try:
-            from .plots import plot_report
-        except ImportError:
-            logger.warning("Install the extra `plots` (pip install 'clue-hf[plots]') for pictures of the curves.")
-        else:
-            plot_report(self, folder)
+        return plot_report
 
     @classmethod
     def load(cls, folder: str | Path) -> EvaluationReport:
         """Reads what `save` wrote; the examples stay in their file."""
         content = json.loads((Path(folder) / "report.json").read_text(encoding="utf-8"))
         return cls(ExampleFile(Path(folder) / FINISHED), content["metrics"], content["description"])
-
-
-def comparison_table(comparison: dict[str, dict[str, Any]]) -> str:
-    """The differences of [`EvaluationReport.compare`] as a markdown table."""
-    lines = [["scorer", "prr", "p", "raw area", "of which ranking", "of which quality"]]
-    for name, entry in comparison.items():
-        prr, area = entry["prr"], entry["area"]
-        p_value = "-" if prr["value"] is None else f"{prr['p_value']:.3f}"
-        parts = (f"{area[part]:+.3f}" for part in ("difference", "ranking", "quality"))
-        lines.append([name, metric_cell(prr, sign="+"), p_value, *parts])
-    return markdown_table(lines)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Never half a file: whoever finds `report.json` finds a finished report."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
-    os.replace(temporary, path)

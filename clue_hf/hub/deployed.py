@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .. import __version__
 from ..errors import UserError
 from ..metrics.arrays import checked_arrays
-from ..models.uncertainty_file import UNCERTAINTY_FILE, read_uncertainty, write_uncertainty
+from ..models.uncertainty_file import damaged, read_uncertainty, write_uncertainty
 from ..posthoc import AbstentionThreshold, AbstentionThresholds, IsotonicConfidence, ReferenceQuantiles
 from ..posthoc import reference_quantiles as quantiles_of
 from ..posthoc.stored import Stored
+from ..versions import package_versions
 
 
 Part = TypeVar("Part", bound=Stored)
@@ -141,19 +141,6 @@ class Deployed:
             return self.abstention.at(max_risk, min_quality=min_quality)
         except ValueError as error:
             raise UserError(f"{error} Others: clue-hf calibrate MODEL --config CONFIG.yaml --risks ...") from error
-
-
-def damaged(name: str, part: str, why: Any, advice: str = "Write it anew: clue-hf calibrate") -> UserError:
-    """The error for a part of `uncertainty.json` that cannot be used."""
-    return UserError(f"{part!r} in {UNCERTAINTY_FILE} of {name!r} is damaged ({why}). {advice}.")
-
-
-def package_versions() -> dict[str, str]:
-    """Of this package and those that decide its numbers."""
-    import torch
-    import transformers
-
-    return {"clue_hf": __version__, "torch": torch.__version__, "transformers": transformers.__version__}
 
 
 def _part(content: dict[str, Any], part: str, kind: type[Part], name: str) -> Part | None:

@@ -6,17 +6,16 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image
 from transformers import DataCollatorWithPadding
 
-from ..data.image_dataset import as_pixels
+from ..data.image_dataset import UNREADABLE, open_image
 from ..data.images import ImageTransform
 from ..data.table_preprocessor import TablePreprocessor
 from ..errors import UserError
@@ -115,27 +114,22 @@ class ImageInputs(Inputs):
         images = [inputs] if one else list(inputs)
 
         def batch(rows: range) -> dict[str, torch.Tensor]:
-            opened = [open_image(images[row], first_row + row) for row in rows]
+            opened = [read_image(images[row], first_row + row) for row in rows]
             return {"pixel_values": self.transform(opened)}
 
         return Items(len(images), batch, one)
 
 
-def open_image(value: Any, row: int) -> Image.Image:
+def read_image(value: Any, row: int) -> Image.Image:
     """An image of any kind, upright; raises with its number where it cannot be read."""
     where = f"Row {row} (counted from 0)"
     try:
-        if isinstance(value, (list, np.ndarray)):
-            pixels = as_pixels(np.asarray(value)[None])[0]
-            return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
-        if not isinstance(value, Image.Image):
-            value = Image.open(BytesIO(value) if isinstance(value, bytes) else value)
-        value.load()  # a damaged file shows here
-    except (OSError, UnidentifiedImageError, SyntaxError, ValueError, TypeError, AttributeError) as error:
+        image = open_image(value)
+    except UNREADABLE as error:
         raise UserError(f"{where} is no readable image: {error}") from error
-    if value.mode[0] in "IF":
-        raise UserError(f"{where} is an image of mode {value.mode}: convert it to 8 bits per channel.")
-    return ImageOps.exif_transpose(value)
+    if image.mode[0] in "IF":
+        raise UserError(f"{where} is an image of mode {image.mode}: convert it to 8 bits per channel.")
+    return image
 
 
 class TableInputs(Inputs):

@@ -10,8 +10,8 @@ from typing import Any
 from transformers.utils import CONFIG_NAME, cached_file, logging
 
 from ..data.table_preprocessor import TablePreprocessor
-from ..data.targets import TargetScale
 from ..errors import UserError
+from ..evaluation.number_rows import target_scale
 from ..models.ensemble import Ensemble
 from ..models.loading import (
     has_variance_head,
@@ -30,9 +30,9 @@ from ..models.mc_dropout import has_dropout
 from ..models.tabular import CLUETabularResNetConfig
 from ..models.uncertainty_file import UNCERTAINTY_FILE, read_uncertainty
 from ..offline import notice_missing_network
-from ..posthoc import CALIBRATORS, ErrorNormalizer, ErrorPredictor, QuantileCalibrator
+from ..posthoc.saved import stored_calibrator, stored_error_predictor, stored_passes
 from ..tasks import CLASSIFICATION_PASSES, REGRESSION_PASSES
-from .deployed import Deployed, damaged
+from .deployed import Deployed
 from .inputs import ImageInputs, Inputs, TableInputs, TextInputs
 from .predictors import ClassPredictor, NumberPredictor, Predictor, TextPredictor
 
@@ -41,7 +41,6 @@ logger = logging.get_logger(__name__)
 ADAPTER_FILE = "adapter_config.json"
 #: Settings of classifiers and regressors of texts.
 OF_TEXTS = ("source_prefix", "max_source_length")
-FITTED_IN_TRAINING = "Take it again from where the model was trained, or delete this part"
 
 
 def load_predictor(
@@ -57,14 +56,13 @@ def load_predictor(
     What answers with a model of any kind; see [`UncertaintyPipeline.from_pretrained`]. What is not given is as in
     `deployed`. An adapter comes with the model that it was trained for.
     """
-    base, config = base_of_adapter(name), read_config(name)
+    config = read_config(name)
     if mc_samples is not None:
         settings["mc_samples"] = mc_samples
     if model_kind(config) == "text":
-        model, tokenizer = _language_model(name, base, dtype)
+        model, tokenizer = language_model(name, dtype)
         return text_predictor(model.to(device), tokenizer, scorer, deployed, **settings)
-    if base is not None:
-        raise UserError(f"{name!r} is an adapter of a model that writes no texts: merge the two, and save the result.")
+    check_whole(name)
     if scorer is not None:
         raise UserError(f"`scorer` is for models that write texts, and {name!r} does not.")
     return _predictor(name, config, device, dtype, {**(deployed.settings if deployed else {}), **settings})
@@ -143,8 +141,15 @@ def base_of_adapter(name: str) -> str | None:
         raise UserError(f"{ADAPTER_FILE} of {name!r} is damaged ({type(error).__name__}: {error}).") from error
 
 
-def _language_model(name: str, base: str | None, dtype: str) -> tuple[Any, Any]:
-    """A language model and its tokenizer; with a `base`, that model with the adapter of this name."""
+def check_whole(name: str) -> None:
+    """Raises where a classifier or regressor is an adapter: only language models are loaded with one."""
+    if base_of_adapter(name) is not None:
+        raise UserError(f"{name!r} is an adapter of a model that writes no texts: merge the two, and save the result.")
+
+
+def language_model(name: str, dtype: str = "float32") -> tuple[Any, Any]:
+    """A language model and its tokenizer. An adapter comes with the model that it was trained for."""
+    base = base_of_adapter(name)
     if base is None:
         return load_text_model(name, dtype=dtype), load_tokenizer(name)
     from peft import PeftModel
@@ -162,10 +167,10 @@ def _predictor(
     load = partial(load_regressor if numbers else load_classifier, name, dtype=dtype)
     model = load_with_members(name, load).to(device)
     processing = load_processing_class(name, config)
-    passes = settings.pop("mc_samples", stored.get("mc_samples"))
+    passes = settings.pop("mc_samples") if "mc_samples" in settings else stored_passes(name, stored)
     inputs, settings = _inputs(processing, config, settings, name)
     calibrator = stored_calibrator(name, stored, numbers)
-    errors = _error_predictor(name, stored, dtype, device, numbers)
+    errors = stored_error_predictor(name, stored, dtype, device, numbers)
     if passes is None:
         usual = REGRESSION_PASSES if numbers else CLASSIFICATION_PASSES
         passes = usual if has_dropout(model) else 0
@@ -175,7 +180,7 @@ def _predictor(
                 f"{name} has no uncertainty of its own (no passes with dropout, variance head, ensemble or error "
                 "predictor): its standard deviations mean nothing."
             )
-        scale = _scale(processing, model.config)
+        scale = target_scale(model.config, processing)
         return NumberPredictor(model, inputs, scale, passes, calibrator, errors, **settings)
     return ClassPredictor(model, inputs, passes, calibrator, errors, **settings)
 
@@ -190,34 +195,3 @@ def _inputs(processing: Any, config: Any, settings: dict[str, Any], name: str) -
         inputs = TextInputs(processing, **settings)
         return inputs, {"source_prefix": inputs.prefix, "max_source_length": inputs.limit}
     return (TableInputs if isinstance(processing, TablePreprocessor) else ImageInputs)(processing), {}
-
-
-def _scale(processing: Any, config: Any) -> TargetScale:
-    if isinstance(processing, TablePreprocessor):
-        return TargetScale(processing.target_mean, processing.target_std)
-    return TargetScale.of_config(config) or TargetScale()
-
-
-def stored_calibrator(name: str, stored: dict[str, Any], numbers: bool) -> Any:
-    """The calibrator that was saved with a model."""
-    content = stored.get("calibrator")
-    if content is None:
-        return None
-    kinds: dict[str, Any] = {QuantileCalibrator.name: QuantileCalibrator} if numbers else dict(CALIBRATORS)
-    try:
-        return kinds[content["name"]].from_dict(content)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise damaged(name, "calibrator", f"{type(error).__name__}: {error}", FITTED_IN_TRAINING) from error
-
-
-def _error_predictor(name: str, stored: dict[str, Any], dtype: str, device: Any, numbers: bool) -> Any:
-    """The predictor of errors that was saved with a model."""
-    content = stored.get("error_predictor")
-    if content is None:
-        return None
-    try:
-        folder = content["folder"]
-        normalizer = None if numbers else ErrorNormalizer.from_dict(content["normalizer"])
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise damaged(name, "error_predictor", f"{type(error).__name__}: {error}", FITTED_IN_TRAINING) from error
-    return ErrorPredictor(load_regressor(name, dtype=dtype, subfolder=folder).to(device).eval(), normalizer)

@@ -13,8 +13,8 @@ from scipy.special import ndtri
 
 from ..data.targets import TargetScale
 from ..errors import UserError
-from ..evaluation.class_evaluator import batch_seed
 from ..evaluation.generate import collection_settings
+from ..evaluation.prediction_evaluator import batch_seed
 from ..metrics import normalized_entropy
 from ..posthoc import Calibrator, ErrorPredictor, QuantileCalibrator
 from ..scorers import Batch, Collected, make_scorers

@@ -1,7 +1,12 @@
 """Metrics: arrays in, numbers out, no model in sight."""
 
-from .bootstrap import Difference, Interval, bootstrap_interval, paired_bootstrap
-from .calibration import alignment_error, calibration_intervals, confidence_calibration_error
+from .bootstrap import Difference, Interval, Measured, bootstrap_interval, paired_bootstrap
+from .calibration import (
+    alignment_error,
+    calibration_intervals,
+    confidence_calibration_error,
+    measured_calibration,
+)
 from .classification import (
     adaptive_calibration_error,
     brier_score,
@@ -12,12 +17,19 @@ from .classification import (
     negative_log_likelihood,
     normalized_entropy,
 )
-from .clusters import cluster_mean_interval
+from .clusters import cluster_mean_interval, measured_cluster_mean
 from .definitions import REJECTION_DEFINITIONS, rejection_definition
 from .flip import binary_flip
 from .modules import module_path
 from .ood import OOD_DEFINITIONS, measured_ood, ood_detection, ood_report
-from .quality import QUALITIES, corpus_quality, corpus_quality_interval, quality_signature, sentence_quality
+from .quality import (
+    QUALITIES,
+    corpus_quality,
+    corpus_quality_interval,
+    measured_corpus_quality,
+    quality_signature,
+    sentence_quality,
+)
 from .regression import (
     ause,
     calibration_error_of_pit,
@@ -62,7 +74,12 @@ from .resampled_regression import (
     regression_definition,
     regression_report,
 )
-from .resampled_rejection import paired_rejection_differences, rejection_report, rejection_reports
+from .resampled_rejection import (
+    measured_rejection,
+    paired_rejection_differences,
+    rejection_report,
+    rejection_reports,
+)
 from .separation import (
     best_threshold,
     residual_correlation,
@@ -83,6 +100,7 @@ __all__ = [
     "REJECTION_DEFINITIONS",
     "Difference",
     "Interval",
+    "Measured",
     "adaptive_calibration_error",
     "alignment_error",
     "augrc",
@@ -115,9 +133,13 @@ __all__ = [
     "kuleshov_error",
     "mean_squared_error",
     "mean_std",
+    "measured_calibration",
     "measured_classification",
+    "measured_cluster_mean",
+    "measured_corpus_quality",
     "measured_ood",
     "measured_regression",
+    "measured_rejection",
     "module_path",
     "negative_log_likelihood",
     "normalized_entropy",

@@ -33,6 +33,32 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """
+    A metric on all items and on each resample, for those who combine several models: the draws depend on the seed and
+    the number of items only.
+
+    Args:
+        value (`float`): The metric on all items.
+        reason (`str`, *optional*): Why it has no value, where it has none.
+        n (`int`): Number of items.
+        values (`np.ndarray`): The metric on each resample; nan where it is undefined.
+    """
+
+    value: float
+    reason: str | None
+    n: int
+    values: np.ndarray
+
+    def __sub__(self, other: Measured) -> Measured:
+        return Measured(self.value - other.value, self.reason or other.reason, self.n, self.values - other.values)
+
+    def interval(self, level: float = 0.95) -> Interval:
+        """Its percentile interval."""
+        return percentile_interval(self.value, self.values, self.n, level)
+
+
+@dataclass(frozen=True)
 class Difference(Interval):
     """
     The difference of a metric between two models on the same items, with its bootstrap interval.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import checked_arrays
-from .bootstrap import Interval, percentile_interval
+from .bootstrap import Interval, Measured, check_options
 from .clusters import resampled_sums
 
 
@@ -64,6 +64,23 @@ def calibration_intervals(
     Returns:
         `dict[str, Interval]`: `alignment_error` and `confidence_calibration_error`; n is the number of examples.
     """
+    check_options(resamples, level)
+    arrays = (error, uncertainty, confidence, correct, example_of_token)
+    measured = measured_calibration(*arrays, num_bins=num_bins, resamples=resamples, seed=seed)
+    return {name: found.interval(level) for name, found in measured.items()}
+
+
+def measured_calibration(
+    error: Any,
+    uncertainty: Any,
+    confidence: Any,
+    correct: Any,
+    example_of_token: Any,
+    num_bins: int = 15,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> dict[str, Measured]:
+    """The same with their values on each resample."""
     error, uncertainty, confidence, correct = checked_arrays(
         error=error, uncertainty=uncertainty, confidence=confidence, correct=correct
     )
@@ -75,12 +92,12 @@ def calibration_intervals(
         "confidence_calibration_error": _confidence_gaps(confidence, correct, example, num_bins),
     }
     tokens = np.bincount(example).astype(float)
-    drawn = resampled_sums(np.column_stack([tokens, *gaps.values()]), resamples, level, seed)
-    intervals = {}
+    drawn = resampled_sums(np.column_stack([tokens, *gaps.values()]), resamples, seed)
+    measured = {}
     for (name, table), columns in zip(gaps.items(), np.split(drawn[:, 1:], 2, axis=1), strict=True):
         values = np.abs(columns).sum(axis=1) / drawn[:, 0]
-        intervals[name] = percentile_interval(_mean_gap(table, len(error)), values, len(examples), level)
-    return intervals
+        measured[name] = Measured(_mean_gap(table, len(error)), None, len(examples), values)
+    return measured
 
 
 def _alignment_gaps(error: np.ndarray, uncertainty: np.ndarray, example: np.ndarray, num_bins: int) -> np.ndarray:

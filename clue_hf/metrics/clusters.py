@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import checked_arrays
-from .bootstrap import NAN, Interval, check_options, multiplicities, percentile_interval
+from .bootstrap import NAN, Interval, Measured, check_options, multiplicities
 
 
 def cluster_mean_interval(
@@ -28,16 +28,21 @@ def cluster_mean_interval(
     Returns:
         [`Interval`]: nan where there is nothing to count.
     """
+    check_options(resamples, level)
+    return measured_cluster_mean(sums, counts, resamples, seed).interval(level)
+
+
+def measured_cluster_mean(sums: Any, counts: Any, resamples: int = 2000, seed: int = 0) -> Measured:
+    """The same with its value on each resample."""
     table = np.column_stack(checked_arrays(sums=sums, counts=counts))
-    drawn = resampled_sums(table, resamples, level, seed)
+    drawn = resampled_sums(table, resamples, seed)
     with np.errstate(invalid="ignore"):
         [value], values = (total[:, 0] / total[:, 1] for total in (table.sum(axis=0, keepdims=True), drawn))
-    return percentile_interval(value, values, len(table), level)
+    return Measured(float(value), None, len(table), values)
 
 
-def resampled_sums(table: np.ndarray, resamples: int, level: float, seed: int) -> np.ndarray:
+def resampled_sums(table: np.ndarray, resamples: int, seed: int) -> np.ndarray:
     """Sum of the rows of a table over each resample of them, as `(resamples, columns)`; nan without rows."""
-    check_options(resamples, level)
     totals = np.full((resamples, table.shape[1]), NAN)
     for index, counts in enumerate(multiplicities(len(table), resamples, seed)):
         totals[index] = counts @ table

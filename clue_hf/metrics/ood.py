@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from .arrays import checked_arrays
-from .bootstrap import check_options, multiplicities
-from .resampled_rejection import Measured, as_entry
+from .bootstrap import Measured, check_options, multiplicities
+from .resampled_rejection import as_entry
 from .separation import Separation, Split
 
 

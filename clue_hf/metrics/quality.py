@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..functional import check_choice
-from .bootstrap import Interval, percentile_interval
-from .clusters import cluster_mean_interval, resampled_sums
+from .bootstrap import Interval, Measured, check_options
+from .clusters import measured_cluster_mean, resampled_sums
 
 
 QUALITIES = ("bleu", "chrf", "rouge1", "rouge2", "rougeL")
@@ -42,18 +42,26 @@ def corpus_quality_interval(
 
     Same options as [`bootstrap_interval`], and the same draws.
     """
+    check_options(resamples, level)
+    return measured_corpus_quality(name, predictions, references, resamples, seed).interval(level)
+
+
+def measured_corpus_quality(
+    name: str, predictions: Sequence[str], references: Sequence[str], resamples: int = 2000, seed: int = 0
+) -> Measured:
+    """The same with its value on each resample."""
     _check(name, predictions, references)
     if name.startswith("rouge") or not predictions:
         values = 100 * sentence_quality(name, predictions, references)
-        return cluster_mean_interval(values, np.ones(len(values)), resamples, level, seed)
+        return measured_cluster_mean(values, np.ones(len(values)), resamples, seed)
     metric = _sacrebleu(name)
     table = np.array(metric._extract_corpus_statistics(list(predictions), [list(references)]), dtype=float)
 
     def score(totals: np.ndarray) -> float:
         return metric._compute_score_from_stats(totals.astype(int).tolist()).score
 
-    values = np.array([score(totals) for totals in resampled_sums(table, resamples, level, seed)])
-    return percentile_interval(score(table.sum(axis=0)), values, len(table), level)
+    values = np.array([score(totals) for totals in resampled_sums(table, resamples, seed)])
+    return Measured(score(table.sum(axis=0)), None, len(table), values)
 
 
 def sentence_quality(name: str, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from .arrays import checked_arrays
-from .bootstrap import NAN, check_options, multiplicities
+from .bootstrap import NAN, Measured, check_options, multiplicities
 from .classification import (
     Answers,
     checked_answers,
@@ -28,7 +28,6 @@ from .classification import (
 from .curve import Order
 from .definitions import rejection_definition
 from .flip import flip_outcomes, flip_rates
-from .resampled_rejection import Measured as Measured
 from .resampled_rejection import as_entry as entry
 from .resampled_rejection import paired_rejection_differences, rejection_report
 from .separation import Correlation, Separation, best_threshold, uncertain_as_wrong

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from .bootstrap import NAN, check_options, multiplicities
+from .bootstrap import NAN, Measured, check_options, multiplicities
 from .regression import Coverage, Forecasts, Ranked, central_level, checked_forecasts, correlation
-from .resampled_rejection import Measured as Measured
 from .resampled_rejection import as_entry as entry
 
 

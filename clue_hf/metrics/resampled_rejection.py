@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .arrays import rejection_arrays
-from .bootstrap import check_options, difference_p_value, multiplicities, percentile_interval
+from .bootstrap import Measured, check_options, difference_p_value, multiplicities
 from .curve import NAN, Curve, Items, Order, Qualities
 from .definitions import RejectionMetric, named_metric, rejection_metrics
 
@@ -132,17 +131,12 @@ def paired_rejection_differences(
     }
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A metric on all items and on each resample."""
-
-    value: float
-    reason: str | None
-    n: int
-    values: np.ndarray
-
-    def __sub__(self, other: Measured) -> Measured:
-        return Measured(self.value - other.value, self.reason or other.reason, self.n, self.values - other.values)
+def measured_rejection(
+    uncertainties: Mapping[str, Any], quality: Any, metrics: Sequence[str], resamples: int = 2000, seed: int = 0
+) -> dict[str, dict[str, Measured]]:
+    """Metrics of every scorer, named as in [`rejection_reports`], with their values on each resample."""
+    chosen = {name: named_metric(name) for name in metrics}
+    return _measure(uncertainties, quality, chosen, "error", resamples, 0.95, seed)
 
 
 def _measure(
@@ -197,7 +191,7 @@ def as_entry(found: Measured, resamples: int, level: float, paired: bool = False
     """A metric as plain data: what is undefined is `None`."""
     entry: dict[str, Any] = {"value": found.value, "reason": found.reason, "n": found.n}
     if resamples:
-        interval = percentile_interval(found.value, found.values, found.n, level)
+        interval = found.interval(level)
         entry.update(low=interval.low, high=interval.high)
         if paired:
             entry["p_value"] = difference_p_value(found.values)

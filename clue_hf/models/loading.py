@@ -23,7 +23,7 @@ from ..errors import UserError
 from ..offline import notice_missing_network
 from .ensemble import Ensemble
 from .mc_dropout import add_classifier_dropout
-from .uncertainty_file import read_uncertainty
+from .uncertainty_file import damaged, read_uncertainty
 
 
 def load_text_model(name: str, task: str = "auto", dtype: str = "float32", **overrides: Any) -> Any:
@@ -111,7 +111,10 @@ def load_with_members(name: str, load: Callable[..., Any]) -> Any:
         load (`Callable`):
             Loads the model of a `subfolder`.
     """
-    members = [load(subfolder=folder) for folder in ("", *read_uncertainty(name).get("members", []))]
+    folders = read_uncertainty(name).get("members", [])
+    if not isinstance(folders, list) or not all(isinstance(folder, str) for folder in folders):
+        raise damaged(name, "members", f"it must be a list of folders, not {folders!r}", "Train the ensemble again")
+    members = [load(subfolder=folder) for folder in ("", *folders)]
     members = [add_classifier_dropout(member) for member in members]
     return members[0] if len(members) == 1 else Ensemble(members)
 

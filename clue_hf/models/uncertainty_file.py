@@ -60,3 +60,8 @@ def write_uncertainty(folder: str | Path, **parts: Any) -> None:
     text = json.dumps({"version": VERSION, **content}, indent=2, allow_nan=False)
     temporary.write_text(text + "\n", encoding="utf-8")
     os.replace(temporary, path)  # a reader sees the old file or the new one
+
+
+def damaged(name: str, part: str, why: Any, advice: str = "Write it anew: clue-hf calibrate") -> UserError:
+    """The error for a part of `uncertainty.json` that cannot be used."""
+    return UserError(f"{part!r} in {UNCERTAINTY_FILE} of {name!r} is damaged ({why}). {advice}.")

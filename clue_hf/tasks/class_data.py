@@ -7,24 +7,21 @@ from typing import TYPE_CHECKING, Any
 import datasets
 import numpy as np
 import torch
-from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
-from transformers.utils import logging
+from transformers import PreTrainedTokenizerBase
 
-from ..data.columns import check_texts, column_values, find_text_columns
-from ..data.image_dataset import ImageDataset, image_dataset, label_numbers
-from ..data.images import ImageTransform, eval_collator, make_transform, train_collator
+from ..data.columns import find_text_columns
+from ..data.image_dataset import ImageDataset, image_dataset
+from ..data.images import make_transform
+from ..data.labels import label_numbers
 from ..errors import UserError
+from .raw_data import RawImages, RawTexts
 
 
 if TYPE_CHECKING:
     from ..config import CLUEConfig
 
-logger = logging.get_logger(__name__)
-#: Column that says whether a text was cut; read for the report, then dropped.
-CUT = "source_was_cut"
 
-
-class ImageData:
+class ImageData(RawImages):
     """
     Images, resized and normalised.
 
@@ -36,8 +33,8 @@ class ImageData:
     """
 
     def __init__(self, names: list[str], processor: Any = None) -> None:
+        super().__init__(processor)
         self.names = names
-        self.transform = None if processor is None else ImageTransform.from_processor(processor)
 
     def prepare(self, dataset: Any, config: CLUEConfig, name: str) -> Any:
         if isinstance(dataset, list) and dataset and "pixel_values" not in dataset[0]:
@@ -53,14 +50,8 @@ class ImageData:
             )
         return dataset
 
-    def collator(self, config: CLUEConfig) -> Any:
-        return None if self.transform is None else eval_collator(self.transform)
 
-    def train_collator(self, config: CLUEConfig) -> Any:
-        return None if self.transform is None else train_collator(self.transform, config.augment, config.seed)
-
-
-class TextData:
+class TextData(RawTexts):
     """
     Texts, tokenised.
 
@@ -72,60 +63,12 @@ class TextData:
     """
 
     def __init__(self, names: list[str], tokenizer: PreTrainedTokenizerBase) -> None:
-        self.names, self.tokenizer = names, tokenizer
+        super().__init__(tokenizer)
+        self.names = names
 
-    def prepare(self, dataset: Any, config: CLUEConfig, name: str) -> Any:
-        if isinstance(dataset, dict):
-            return {key: self.prepare(part, config, key) for key, part in dataset.items()}
-        if isinstance(dataset, list):
-            dataset = datasets.Dataset.from_list(dataset)
-        if not isinstance(dataset, datasets.Dataset) or "input_ids" in dataset.column_names:
-            return dataset
+    def text_and_labels(self, dataset: datasets.Dataset, config: CLUEConfig, name: str) -> tuple[str, np.ndarray]:
         text, label = find_text_columns(dataset.column_names, config.source_column, config.label_column)
-        labels = label_numbers(dataset, label, self.names, name)
-        return tokenized(dataset, text, labels, self.tokenizer, config, name)
-
-    def collator(self, config: CLUEConfig) -> Any:
-        return DataCollatorWithPadding(self.tokenizer, pad_to_multiple_of=config.pad_to_multiple_of)
-
-    def train_collator(self, config: CLUEConfig) -> Any:
-        return None
-
-
-def tokenized(
-    dataset: datasets.Dataset,
-    text: str,
-    labels: np.ndarray,
-    tokenizer: PreTrainedTokenizerBase,
-    config: CLUEConfig,
-    name: str,
-) -> datasets.Dataset:
-    """The texts of a column as tokens, with their labels; those that are too long are cut and counted."""
-    limit = config.max_source_length
-
-    def encode(rows: dict[str, list[Any]], indices: list[int]) -> dict[str, Any]:
-        values = column_values(rows, text, "source_column")
-        check_texts(values, text, "source_column", indices[0])
-        sources = [config.source_prefix + value for value in values]
-        encoded = tokenizer(sources, verbose=False)
-        cut = [len(ids) > limit for ids in encoded["input_ids"]]
-        if any(cut):
-            encoded = tokenizer(sources, truncation=True, max_length=limit)
-        return {**encoded, "labels": labels[indices].tolist(), CUT: cut}
-
-    found = dataset.map(
-        encode,
-        batched=True,
-        with_indices=True,
-        remove_columns=dataset.column_names,
-        num_proc=config.preprocessing_num_workers,
-        desc=f"Tokenising {name}",
-    )
-    count, rows = sum(found[CUT][:]), len(found)
-    if count:
-        share = f"{count:,} of {rows:,} {name} sources ({count / rows:.1%})"
-        logger.warning(f"{share} were truncated to max_source_length={limit}.")
-    return found.remove_columns(CUT)
+        return text, label_numbers(dataset, label, self.names, name)
 
 
 def number_rows(dataset: Any) -> Any:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from ..errors import UserError
 from ..functional import error_and_entropy
 from ..kernels import logit_statistics
-from ..models.ensemble import member_logits
-from ..models.mc_dropout import active_dropout, has_dropout
-from .base import Prediction, Task
+from .base import Prediction
+from .passes import PassTask
 
 
 if TYPE_CHECKING:
-    from ..config import CLUEConfig
     from ..objectives import Objective
 
 
-class ClassificationTask(Task):
+class ClassificationTask(PassTask):
     """
     Classification by the mean distribution over stochastic passes, `p_MC = mean_k softmax(f_k(x))`.
 
@@ -49,22 +45,7 @@ class ClassificationTask(Task):
         data: Any = None,
         plain_mc_samples: int | None = None,
     ) -> None:
-        if mc_samples and not has_dropout(model):
-            raise UserError(
-                f"mc_samples={mc_samples} needs dropout, and the model has none: its passes would all be the same. "
-                "Set `dropout` above 0, or mc_samples=0."
-            )
-        self.mc_samples, self.seed, self.data = mc_samples, seed, data
-        self.plain_mc_samples = mc_samples if plain_mc_samples is None else plain_mc_samples
-
-    def prepare(self, dataset: Any, config: CLUEConfig, name: str) -> Any:
-        return dataset if self.data is None else self.data.prepare(dataset, config, name)
-
-    def collator(self, config: CLUEConfig) -> Any:
-        return None if self.data is None else self.data.collator(config)
-
-    def train_collator(self, config: CLUEConfig) -> Any:
-        return None if self.data is None else self.data.train_collator(config)
+        super().__init__(model, mc_samples, seed, data, plain_mc_samples)
 
     def numbered(self, dataset: Any) -> Any:
         from .class_data import number_rows
@@ -77,8 +58,7 @@ class ClassificationTask(Task):
         labels = inputs.get("labels")
         if labels is None:
             raise ValueError("The batch has no `labels`: give the dataset a label column.")
-        plain = model.training and objective.alpha == 1
-        outputs = self.log_probabilities(model, inputs, max(self.plain_mc_samples, 1) if plain else None)
+        outputs = self.log_probabilities(model, inputs, self.passes_for(model, objective.alpha))
         kept = labels != -100
         logits, targets = outputs[kept], labels[kept]
         error, entropy = error_and_entropy(logits, targets)
@@ -95,11 +75,7 @@ class ClassificationTask(Task):
 
     def log_probabilities(self, model: nn.Module, inputs: dict[str, Any], passes: int | None = None) -> torch.Tensor:
         """ln p_MC of every class, (examples, classes); the logits where there is one pass only."""
-        given = {name: value for name, value in inputs.items() if name not in ("labels", "row")}
-        passes = passes or max(self.mc_samples, 1)
-        stochastic = self.mc_samples and not model.training
-        with active_dropout(model, self.seed) if stochastic else nullcontext():
-            logits = member_logits(model, given, passes).flatten(0, 1).float()
+        logits = self.logits(model, inputs, passes).flatten(0, 1)
         self.num_classes = logits.shape[-1]
         return logits[0] if len(logits) == 1 else logits.log_softmax(-1).logsumexp(0) - math.log(len(logits))
 

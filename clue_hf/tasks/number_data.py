@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import datasets
+import numpy as np
 import torch
-from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from ..data.columns import find_image_columns, find_text_columns
 from ..data.image_dataset import ImageDataset, dataset_images
-from ..data.images import ImageTransform, eval_collator, make_transform, train_collator
+from ..data.images import make_transform
 from ..data.table_preprocessor import TablePreprocessor
 from ..data.targets import TargetScale, find_target_column, target_values
-from .class_data import tokenized
 from .head import unwrap
+from .raw_data import RawImages, RawTexts
 
 
 if TYPE_CHECKING:
@@ -75,22 +76,19 @@ def collate_tables(rows: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tenso
     return {name: torch.stack([torch.as_tensor(row[name]) for row in rows]) for name in rows[0]}
 
 
-class _Numbers:
-    """The target of images and texts: standardised by the training data, with the scale kept in the model's config."""
-
-    def __init__(self, model_config: Any) -> None:
-        self.model_config = model_config
-
-    def standardized(self, values: Any) -> Any:
-        """The first that comes, the training data, decides the scale of a model that has none."""
-        scale = TargetScale.of_config(self.model_config)
-        if scale is None:
-            scale = TargetScale.fit(values)
-            scale.store(self.model_config)
-        return scale.standardize(values)
+def standardized(values: Any, model_config: Any) -> Any:
+    """
+    The target of images and texts by the scale that the model's config keeps. The first that comes, the training data,
+    decides that of a model that has none.
+    """
+    scale = TargetScale.of_config(model_config)
+    if scale is None:
+        scale = TargetScale.fit(values)
+        scale.store(model_config)
+    return scale.standardize(values)
 
 
-class NumberImages(_Numbers):
+class NumberImages(RawImages):
     """
     Images with a number.
 
@@ -102,8 +100,8 @@ class NumberImages(_Numbers):
     """
 
     def __init__(self, model_config: Any, processor: Any = None) -> None:
-        super().__init__(model_config)
-        self.transform = None if processor is None else ImageTransform.from_processor(processor)
+        super().__init__(processor)
+        self.model_config = model_config
 
     def prepare(self, dataset: Any, config: CLUEConfig, name: str) -> Any:
         if isinstance(dataset, dict):
@@ -111,21 +109,14 @@ class NumberImages(_Numbers):
         if isinstance(dataset, datasets.Dataset):
             target = find_target_column(dataset.column_names, config.target_column or config.label_column)
             image, _ = find_image_columns(dataset.column_names, config.image_column, target)
-            dataset = ImageDataset(
-                dataset_images(dataset, image, name), self.standardized(target_values(dataset, target, name)), []
-            )
+            labels = standardized(target_values(dataset, target, name), self.model_config)
+            dataset = ImageDataset(dataset_images(dataset, image, name), labels, [])
         if self.transform is None and isinstance(dataset, ImageDataset):
             self.transform = make_transform(dataset, config.image_size)
         return dataset
 
-    def collator(self, config: CLUEConfig) -> Any:
-        return None if self.transform is None else eval_collator(self.transform)
 
-    def train_collator(self, config: CLUEConfig) -> Any:
-        return None if self.transform is None else train_collator(self.transform, config.augment, config.seed)
-
-
-class NumberTexts(_Numbers):
+class NumberTexts(RawTexts):
     """
     Texts with a number.
 
@@ -137,26 +128,13 @@ class NumberTexts(_Numbers):
     """
 
     def __init__(self, model_config: Any, tokenizer: PreTrainedTokenizerBase) -> None:
-        super().__init__(model_config)
-        self.tokenizer = tokenizer
+        super().__init__(tokenizer)
+        self.model_config = model_config
 
-    def prepare(self, dataset: Any, config: CLUEConfig, name: str) -> Any:
-        if isinstance(dataset, dict):
-            return {key: self.prepare(part, config, key) for key, part in dataset.items()}
-        if isinstance(dataset, list):
-            dataset = datasets.Dataset.from_list(dataset)
-        if not isinstance(dataset, datasets.Dataset) or "input_ids" in dataset.column_names:
-            return dataset
+    def text_and_labels(self, dataset: datasets.Dataset, config: CLUEConfig, name: str) -> tuple[str, np.ndarray]:
         target = find_target_column(dataset.column_names, config.target_column or config.label_column)
         text, _ = find_text_columns(dataset.column_names, config.source_column, target)
-        labels = self.standardized(target_values(dataset, target, name))
-        return tokenized(dataset, text, labels, self.tokenizer, config, name)
-
-    def collator(self, config: CLUEConfig) -> Any:
-        return DataCollatorWithPadding(self.tokenizer, pad_to_multiple_of=config.pad_to_multiple_of)
-
-    def train_collator(self, config: CLUEConfig) -> Any:
-        return None
+        return text, standardized(target_values(dataset, target, name), self.model_config)
 
 
 def make_number_data(model: Any, processing_class: Any) -> TableData | NumberImages | NumberTexts | None:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
 
-from ..errors import UserError
-from ..models.ensemble import member_logits
-from ..models.mc_dropout import active_dropout, has_dropout
-from .base import Prediction, Task
+from .base import Prediction
+from .passes import PassTask
 
 
 if TYPE_CHECKING:
-    from ..config import CLUEConfig
     from ..objectives import Objective
 
 
@@ -26,7 +22,7 @@ class Moments(NamedTuple):
     variance: torch.Tensor
 
 
-class RegressionTask(Task):
+class RegressionTask(PassTask):
     """
     Regression by the mean over stochastic passes.
 
@@ -57,22 +53,8 @@ class RegressionTask(Task):
         plain_mc_samples: int | None = None,
         min_variance: float = 1e-6,
     ) -> None:
-        if mc_samples and not has_dropout(model):
-            raise UserError(
-                f"mc_samples={mc_samples} needs dropout, and the model has none: its passes would all be the same. "
-                "Set `dropout` above 0, or mc_samples=0."
-            )
-        self.mc_samples, self.seed, self.data, self.min_variance = mc_samples, seed, data, min_variance
-        self.plain_mc_samples = mc_samples if plain_mc_samples is None else plain_mc_samples
-
-    def prepare(self, dataset: Any, config: CLUEConfig, name: str) -> Any:
-        return dataset if self.data is None else self.data.prepare(dataset, config, name)
-
-    def collator(self, config: CLUEConfig) -> Any:
-        return None if self.data is None else self.data.collator(config)
-
-    def train_collator(self, config: CLUEConfig) -> Any:
-        return None if self.data is None else self.data.train_collator(config)
+        super().__init__(model, mc_samples, seed, data, plain_mc_samples)
+        self.min_variance = min_variance
 
     def predict(
         self, model: nn.Module, inputs: dict[str, Any], objective: Objective, return_outputs: bool = False
@@ -80,20 +62,14 @@ class RegressionTask(Task):
         labels = inputs.get("labels")
         if labels is None:
             raise ValueError("The batch has no `labels`: name the column of the number to predict (target_column).")
-        plain = model.training and objective.alpha == 1
-        mean, variance = self.moments(model, inputs, max(self.plain_mc_samples, 1) if plain else None)
+        mean, variance = self.moments(model, inputs, self.passes_for(model, objective.alpha))
         error = (labels.reshape(mean.shape).to(mean.dtype) - mean) ** 2
         outputs = torch.stack([mean, variance], -1) if return_outputs else None
         return Prediction(error, variance, torch.arange(len(mean), device=mean.device), len(mean), outputs=outputs)
 
     def moments(self, model: nn.Module, inputs: dict[str, Any], passes: int | None = None) -> Moments:
         """Mean and variance of every row: over the passes, and by the head."""
-        given = {name: value for name, value in inputs.items() if name not in ("labels", "row")}
-        passes = passes or max(self.mc_samples, 1)
-        stochastic = self.mc_samples and not model.training
-        with active_dropout(model, self.seed) if stochastic else nullcontext():
-            logits = member_logits(model, given, passes).float()  # members, passes, rows, outputs
-        mean, variance = _over_passes(logits, self.min_variance)
+        mean, variance = _over_passes(self.logits(model, inputs, passes), self.min_variance)
         total = mean.mean(0)
         # of several models as one: what they expect of the error, and how they differ
         spread = (variance + mean**2).mean(0) - total**2 if len(mean) > 1 else variance[0]

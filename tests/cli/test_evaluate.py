@@ -3,8 +3,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hub.deployed_models import make_folder
 
-from clue_hf import EvaluationReport, UncertaintyEvaluator
+from clue_hf import EvaluationReport, UncertaintyEvaluator, pipeline
 from clue_hf.cli.main import main
 from clue_hf.data.embedded.phrases import phrase_rows
 
@@ -103,6 +104,38 @@ def test_two_processes_from_one_command(here):
     for name in ("msp", "mc_sequence_entropy"):
         assert one.uncertainty(name) == pytest.approx(two.uncertainty(name), abs=1e-4)
     assert [example["output"] for example in one.examples] == [example["output"] for example in two.examples]
+
+
+def test_an_adapter_is_evaluated_with_its_base_model(here):
+    adapter = make_folder(here, "lora")
+    words = [*WORDS[2:], "--scorers", "perplexity", "--max_eval_samples", "5", "--compare", "base"]
+    assert main(["evaluate", "adapter", *words]) == 0
+    folder = Path("adapter/uncertainty_report")
+    adapted, plain = (EvaluationReport.load(place) for place in (folder, folder / "compared_with"))
+    answers = pipeline(str(adapter), device="cpu", max_new_tokens=16)(
+        [row["source"] for row in phrase_rows("test", 5)]
+    )
+    assert [example["output"] for example in adapted.examples] == [answer["generated_text"] for answer in answers]
+    assert adapted.uncertainty("perplexity") == pytest.approx([answer["uncertainty"] for answer in answers], rel=1e-5)
+    assert adapted.uncertainty("perplexity") != pytest.approx(plain.uncertainty("perplexity"), rel=1e-3)
+    assert json.loads(Path("adapter/adapter_config.json").read_text())["base_model_name_or_path"] == str(here / "base")
+
+
+def test_what_an_adapter_left_is_not_continued_by_its_base(here, capsys):
+    make_folder(here, "lora")
+    words = [*WORDS[2:], "--scorers", "msp", "--max_eval_samples", "3", "--report_dir", "report"]
+    assert main(["evaluate", "adapter", *words]) == 0
+    assert main(["evaluate", "base", *words, "--resume", "true"]) == 2
+    assert "begun with another model: 'adapter', now 'base'" in capsys.readouterr().err
+
+
+def test_an_adapter_without_its_base_model_is_explained(here, capsys):
+    adapter = make_folder(here, "lora")
+    shutil.rmtree("base")
+    assert main(["evaluate", str(adapter), *WORDS[2:]]) == 2
+    error = capsys.readouterr().err
+    assert f"The model folder '{here / 'base'}' does not exist." in error
+    assert "Traceback" not in error
 
 
 @pytest.mark.parametrize(

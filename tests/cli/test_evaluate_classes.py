@@ -1,13 +1,12 @@
 import contextlib
 import json
-import socket
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from class_models import digit_splits, make_bert, make_vit, text_data, train_resnet
+from processes import run_on_two_processes
 
 from clue_hf.cli.arguments import parse_severities
 from clue_hf.cli.main import main
@@ -15,6 +14,7 @@ from clue_hf.evaluation.class_evaluator import ClassificationEvaluator
 from clue_hf.evaluation.class_report import ClassificationReport
 from clue_hf.evaluation.class_rows import images_of_file
 from clue_hf.models.loading import load_classifier, load_image_processor
+from clue_hf.models.uncertainty_file import write_uncertainty
 
 
 @pytest.fixture(scope="module")
@@ -104,31 +104,10 @@ def test_texts_are_classified_too(here):
     assert not Path("texts/wrongly_sure.png").exists()
 
 
-#: What torchrun does, but the libraries are imported once.
-TWO_PROCESSES = """
-import os, sys
-from clue_hf.cli.main import main
-import clue_hf.cli.evaluate_classes, clue_hf.evaluation.class_plots
-os.environ.update(WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv[1])
-child = os.fork()
-os.environ.update(RANK=str(int(child == 0)), LOCAL_RANK=str(int(child == 0)))
-code = main(sys.argv[2:])
-if child == 0:
-    os._exit(code)
-sys.exit(code or os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
 @pytest.mark.distributed
 def test_two_processes_report_the_same(here):
     words = [*DIGITS, "--per_device_eval_batch_size", "16", "--report_dir", "two"]
-    subprocess.run([sys.executable, "-c", TWO_PROCESSES, str(free_port()), *words], check=True, timeout=300)
+    run_on_two_processes(words, "clue_hf.cli.evaluate_classes clue_hf.evaluation.class_plots")
     two = ClassificationReport.load("two")
     splits = {name: split.select(range(60)) for name, split in digit_splits().items()}
     one = directly(batch_size=16).evaluate(splits["test"], splits["validation"])
@@ -165,6 +144,37 @@ def test_mistakes_are_explained(here, words, message, capsys):
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("calibrator", {"name": "temperature"}),
+        ("calibrator", {"name": "quantile", "version": 1, "scores": [0], "values": [1]}),
+        ("calibrator", {"name": "temperature", "version": 1, "temperature": "hot"}),
+        ("calibrator", {"name": "platt", "version": 1, "slopes": [1, 2], "intercepts": [1]}),
+        ("calibrator", 7),
+        ("error_predictor", {"folder": "error_predictor"}),
+        ("error_predictor", {"normalizer": {"name": "error_normalizer", "version": 1, "low": 0, "high": 1}}),
+        ("error_predictor", {"folder": 3, "normalizer": {}}),
+        ("members", 3),
+    ],
+)
+def test_a_damaged_part_of_the_model_is_named(here, part, value, capsys):
+    shutil.copytree("resnet", "damaged", dirs_exist_ok=True)
+    write_uncertainty("damaged", **{part: value})
+    assert main(["evaluate", "damaged", *DIGITS[2:]]) == 2
+    error = capsys.readouterr().err
+    assert error.splitlines()[-1].startswith(f"clue-hf: error: {part!r} in uncertainty.json of 'damaged' is damaged")
+    assert "Traceback" not in error
+    shutil.rmtree("damaged")
+
+
+def test_an_adapter_of_a_classifier_must_be_merged(here, capsys):
+    Path("adapter").mkdir()
+    Path("adapter/adapter_config.json").write_text('{"base_model_name_or_path": "bert"}')
+    assert main(["evaluate", "adapter", *TEXTS[2:]]) == 2
+    assert "'adapter' is an adapter of a model that writes no texts: merge the two" in capsys.readouterr().err
 
 
 def test_options_of_classifiers_are_refused_by_language_models(here, capsys):

@@ -1,7 +1,6 @@
 import contextlib
 import json
-import socket
-import subprocess
+import shutil
 import sys
 from pathlib import Path
 
@@ -17,13 +16,14 @@ from number_models import (
     number_texts,
     train_tabular,
 )
+from processes import run_on_two_processes
 
-from clue_hf.cli.evaluate import predicts_numbers
 from clue_hf.cli.main import main
 from clue_hf.data.embedded.diabetes import load_diabetes_splits
 from clue_hf.data.targets import TargetScale
 from clue_hf.evaluation.number_evaluator import RegressionEvaluator
 from clue_hf.evaluation.number_report import RegressionReport
+from clue_hf.hub.loading import model_kind
 from clue_hf.models.ensemble import Ensemble
 from clue_hf.models.loading import load_config, load_processing_class, load_regressor
 from clue_hf.models.uncertainty_file import write_uncertainty
@@ -162,32 +162,10 @@ def test_images_and_texts(here):
     assert not Path("texts/sparsification.png").exists()
 
 
-#: What torchrun does, but the libraries are imported once.
-TWO_PROCESSES = """
-import os, sys
-from clue_hf.cli.main import main
-import clue_hf.cli.evaluate_numbers
-sys.modules["clue_hf.evaluation.number_plots"] = None
-os.environ.update(WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv[1])
-child = os.fork()
-os.environ.update(RANK=str(int(child == 0)), LOCAL_RANK=str(int(child == 0)))
-code = main(sys.argv[2:])
-if child == 0:
-    os._exit(code)
-sys.exit(code or os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
 @pytest.mark.distributed
 def test_two_processes_report_the_same(here):
     words = [*CLUE, "--per_device_eval_batch_size", "16", "--calibrator", "quantile", "--report_dir", "two"]
-    subprocess.run([sys.executable, "-c", TWO_PROCESSES, str(free_port()), *words], check=True, timeout=300)
+    run_on_two_processes(words, "clue_hf.cli.evaluate_numbers", missing=PICTURES)
     two = RegressionReport.load("two")
     one = directly("clue", batch_size=16, calibrator="quantile").evaluate(splits()["test"], splits()["validation"])
     assert two.raw.mean == pytest.approx(one.raw.mean, rel=1e-6)
@@ -228,8 +206,32 @@ def test_mistakes_are_explained(here, words, message, capsys):
     assert "Traceback" not in error
 
 
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("calibrator", {"name": "quantile"}),
+        ("calibrator", {"name": "temperature", "version": 1, "temperature": 2.0}),
+        ("calibrator", {"name": "quantile", "version": 1, "scores": ["a"], "values": [0.5]}),
+        ("calibrator", {"name": "quantile", "version": 1, "scores": [0.0, 1.0], "values": [0.5]}),
+        ("calibrator", [1, 2]),
+        ("error_predictor", {}),
+        ("error_predictor", "error_predictor"),
+        ("members", ["members/1", None]),
+        ("mc_samples", -1),
+    ],
+)
+def test_a_damaged_part_of_the_model_is_named(here, part, value, capsys):
+    shutil.copytree("clue", "damaged", dirs_exist_ok=True)
+    write_uncertainty("damaged", **{part: value})
+    assert main(["evaluate", "damaged", *OPTIONS]) == 2
+    error = capsys.readouterr().err
+    assert error.splitlines()[-1].startswith(f"clue-hf: error: {part!r} in uncertainty.json of 'damaged' is damaged")
+    assert "Traceback" not in error
+    shutil.rmtree("damaged")
+
+
 def test_a_language_model_with_one_label_is_none(tmp_path):
     make_model("gpt2", num_labels=1).save_pretrained(tmp_path / "lm")
-    assert not predicts_numbers(load_config(str(tmp_path / "lm")))
+    assert model_kind(load_config(str(tmp_path / "lm"))) == "text"
     make_number_bert(tmp_path / "bert")
-    assert predicts_numbers(load_config(str(tmp_path / "bert")))
+    assert model_kind(load_config(str(tmp_path / "bert"))) == "regression"

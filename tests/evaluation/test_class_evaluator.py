@@ -10,10 +10,11 @@ from clue_hf import UserError
 from clue_hf.data.corruptions import corrupt
 from clue_hf.data.image_dataset import ImageDataset
 from clue_hf.data.images import ImageTransform, eval_collator
-from clue_hf.evaluation.class_evaluator import ClassificationEvaluator, batch_seed
+from clue_hf.evaluation.class_evaluator import ClassificationEvaluator
 from clue_hf.evaluation.class_measures import ClassPredictions
 from clue_hf.evaluation.class_report import ClassificationReport
 from clue_hf.evaluation.class_rows import aligned, images_of_file
+from clue_hf.evaluation.prediction_evaluator import batch_seed
 from clue_hf.metrics import (
     best_threshold,
     binary_flip,

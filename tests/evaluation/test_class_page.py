@@ -13,7 +13,13 @@ from clue_hf.evaluation.class_page import write_class_page
 from clue_hf.evaluation.class_plots import plot_class_report
 from clue_hf.evaluation.class_report import ClassificationReport
 from clue_hf.evaluation.class_rows import ImageRows, TextRows
-from clue_hf.evaluation.class_selection import choose_rows, confidence_bins, kept_accuracy, wrongly_sure
+from clue_hf.evaluation.class_selection import (
+    choose_rows,
+    class_page_data,
+    confidence_bins,
+    kept_accuracy,
+    wrongly_sure,
+)
 from clue_hf.metrics import aurc, expected_calibration_error
 from clue_hf.posthoc import TemperatureCalibrator
 
@@ -168,6 +174,7 @@ def test_the_page_loads_nothing_and_is_the_same_each_time(tmp_path):
     assert "default-src 'none'" in page
     assert not re.search(r"(?:src|href)=[\"']?https?:", page)
     assert not re.search(r"\{\{(?!data)\w+\}\}", page)
+    assert list(class_page_data(REPORT, 5)["kinds"][0]) == ["name", "colour", "error", "ece"]
 
 
 # ---- what is drawn ----

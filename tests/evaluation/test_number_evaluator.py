@@ -25,8 +25,8 @@ from clue_hf import RegressionEvaluator, RegressionReport, UserError
 from clue_hf.data.embedded.diabetes import load_diabetes_splits
 from clue_hf.data.images import ImageTransform, eval_collator
 from clue_hf.data.targets import TargetScale
-from clue_hf.evaluation.class_evaluator import batch_seed
 from clue_hf.evaluation.number_measures import RegressionPredictions, measure
+from clue_hf.evaluation.prediction_evaluator import batch_seed
 from clue_hf.metrics import paired_regression_differences, regression_report
 from clue_hf.models.ensemble import Ensemble
 from clue_hf.models.mc_dropout import active_dropout, mc_logits

@@ -8,7 +8,7 @@ from clue_hf.evaluation.number_evaluator import RegressionEvaluator
 from clue_hf.evaluation.number_measures import RegressionPredictions, definitions, measure
 from clue_hf.evaluation.number_page import write_number_page
 from clue_hf.evaluation.number_plots import plot_number_report
-from clue_hf.evaluation.number_report import IN_TABLE, RegressionReport, digits_after_point, number_cell
+from clue_hf.evaluation.number_report import IN_TABLE, RegressionReport, digits_after_point
 from clue_hf.evaluation.number_rows import NumberRows
 from clue_hf.evaluation.number_selection import (
     bands,
@@ -31,6 +31,9 @@ HOSTILE = [
 
 class Texts(NumberRows):
     """Rows that are some texts, over and over."""
+
+    def batch(self, rows):
+        raise AssertionError("no model asks for them")
 
     def text(self, row):
         return HOSTILE[row % len(HOSTILE)]
@@ -62,6 +65,11 @@ def make_report(n=250, seed=0, calibrated=True, scale=1.0, std=None, name="price
 
 
 REPORT = make_report()
+
+
+def test_rows_must_say_how_they_become_batches():
+    with pytest.raises(TypeError, match="abstract method '?batch"):
+        NumberRows(np.arange(2), None, "price")
 
 
 # ---- what is drawn ----
@@ -124,10 +132,10 @@ def test_odd_reports_are_written_too(tmp_path, settings):
 
 def test_numbers_of_any_size_have_four_digits():
     entry = {"value": 1.23456e-9, "low": 1.2e-9, "high": 1.3e-9, "reason": None}
-    assert number_cell("mse", entry) == "0.000000001235 [0.000000001200, 0.000000001300]"
-    assert number_cell("mse", {"value": 123456.7, "reason": None}) == "123457"
-    assert number_cell("ence", {"value": 12.34567, "reason": None}) == "12.346"
-    assert number_cell("mse", {"value": None, "reason": "no rows"}) == "-"
+    assert REPORT.cell("mse", entry) == "0.000000001235 [0.000000001200, 0.000000001300]"
+    assert REPORT.cell("mse", {"value": 123456.7, "reason": None}) == "123457"
+    assert REPORT.cell("ence", {"value": 12.34567, "reason": None}) == "12.346"
+    assert REPORT.cell("mse", {"value": None, "reason": "no rows"}) == "-"
     assert digits_after_point("mean_std", {"value": 0.0}) == 3
 
 

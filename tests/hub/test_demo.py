@@ -12,10 +12,10 @@ import numpy as np
 import psutil
 import pytest
 from classifiers import image_rows
-from evaluation.conftest import CHROMIUM
 from helpers import SENTENCES
 from hub.deployed_models import inputs_for, make_folder, table_rows
 from PIL import Image
+from processes import free_port
 from transformers import AutoConfig
 
 from clue_hf import pipeline
@@ -29,25 +29,8 @@ gradio = pytest.importorskip("gradio", reason="gradio is not installed")
 HOSTILE = '<script>hacked=1</script><img src=x onerror="hacked=1">\'"`**a**`${hacked=1} {{hacked=1}} </textarea>'
 
 
-@pytest.fixture(scope="module")
-def chromium():
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium on this machine")
-    with playwright.sync_playwright() as started:
-        found = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.fixture
-def show(chromium):
+def show(browser):
     """Serves the page of a folder and opens it; in the end no script ran and no other host was asked for anything."""
     pages, requests = [], []
 
@@ -55,7 +38,7 @@ def show(chromium):
         served = build_page(Demo(pipeline(str(folder), device="cpu", **settings), str(folder)))
         port = free_port()
         _launch(served, import_gradio(), "127.0.0.1", port, False)
-        page = chromium.new_page(viewport={"width": 1100, "height": 760})
+        page = browser.new_page(viewport={"width": 1100, "height": 760})
         pages.append((served, page))
         page.on("request", lambda request: requests.append(request.url))
         page.goto(f"http://127.0.0.1:{port}")

@@ -6,7 +6,8 @@ import datasets
 import numpy as np
 
 from ..corruptions import corrupt
-from ..image_dataset import image_dataset, split_by_label
+from ..image_dataset import image_dataset
+from ..labels import split_by_label
 from ..npz import from_arrays
 
 

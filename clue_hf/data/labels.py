@@ -1,0 +1,110 @@
+"""Labels of classes: their names, their numbers, and splits that keep the shares of the classes."""
+
+from __future__ import annotations
+
+import datasets
+import numpy as np
+import pyarrow as pa
+
+from ..errors import UserError
+from .splits import checked_fractions
+
+
+def class_names(dataset: datasets.Dataset, column: str) -> list[str]:
+    """The names of the classes: those of a `ClassLabel`, the sorted texts, or `"0"` to the largest number."""
+    feature = dataset.features[column]
+    if isinstance(feature, datasets.ClassLabel) and feature.names:
+        return list(feature.names)
+    values = _label_values(dataset, column, "train")
+    if values.dtype.kind in "U":
+        return sorted(set(values.tolist()))
+    return [str(number) for number in range(int(values.max()) + 1)]
+
+
+def label_numbers(dataset: datasets.Dataset, column: str, names: list[str], split: str = "train") -> np.ndarray:
+    """
+    The class number of each row; raises where a label is missing or is not among the names. Numbers that stand for
+    names (`ClassLabel`) are those of the same names here, where these are known in another order.
+    """
+    values = _label_values(dataset, column, split)
+    own = getattr(dataset.features[column], "names", None)
+    if own and own != names and set(own) <= set(names) and values.dtype.kind != "U":
+        values = np.array(own)[values]
+    if values.dtype.kind != "U":
+        if len(bad := np.flatnonzero(values >= len(names))):
+            row = int(bad[0])
+            raise UserError(
+                f"Row {row} (counted from 0) of the {split} data has the label {values[row]}, but there are only the "
+                f"{len(names)} classes 0 to {len(names) - 1}."
+            )
+        return values
+    number = {name: position for position, name in enumerate(names)}
+    if len(bad := np.flatnonzero(~np.isin(values, names))):
+        row = int(bad[0])
+        raise UserError(
+            f"Row {row} (counted from 0) of the {split} data has the label {str(values[row])!r}, which the training "
+            f"data does not have: {', '.join(names[:20])}{' ...' if len(names) > 20 else ''}."
+        )
+    return np.array([number[name] for name in values.tolist()], dtype=np.int64)
+
+
+def _label_values(dataset: datasets.Dataset, column: str, split: str) -> np.ndarray:
+    """The labels as int64 or text, none missing."""
+    values = dataset.select_columns([column]).with_format("arrow")[:][column].combine_chunks()
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.int8())
+    kind = values.type
+    where = "Row {} (counted from 0) of the " + f"{split} data"
+    if values.null_count:
+        row = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
+        raise UserError(f"{where.format(row)} has no {column!r}: every example needs its class.")
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return np.array(values.to_pylist(), dtype=str)
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise UserError(f"label_column {column!r} must hold class numbers or names, not {kind}.")
+    numbers = values.to_numpy(zero_copy_only=False)
+    bad = np.flatnonzero((numbers < 0) | (numbers != np.floor(numbers)))
+    if len(bad):
+        value, row = numbers[bad[0]], int(bad[0])
+        hint = " (no label: choose a labelled split)" if value == -1 else ""
+        raise UserError(f"{where.format(row)} has the {column!r} {value}, which is no class number{hint}.")
+    return numbers.astype(np.int64)
+
+
+def check_classes(splits: dict[str, datasets.Dataset], label: str) -> None:
+    """Raises where a split has a class of which the training data has no example."""
+    names = class_names(splits["train"], label)
+    known = np.unique(label_numbers(splits["train"], label, names))
+    for split, rows in splits.items():
+        numbers = label_numbers(rows, label, names, split)
+        if len(bad := np.flatnonzero(~np.isin(numbers, known))):
+            row = int(bad[0])
+            raise UserError(
+                f"Row {row} (counted from 0) of the {split} data has the class {names[numbers[row]]!r}, of which the "
+                "training data has no example."
+            )
+
+
+def split_by_label(
+    dataset: datasets.Dataset, fractions: dict[str, float], seed: int, label: str
+) -> datasets.DatasetDict:
+    """
+    Splits a dataset into `"train"` and the named parts with the given fractions of the rows, each with the same shares
+    of the classes. The split depends on the seed, the labels and the numbers of the rows.
+    """
+    parts = checked_fractions(fractions)
+    labels = label_numbers(dataset, label, class_names(dataset, label))
+    shuffled = np.random.RandomState(seed).permutation(len(labels))  # whose numbers never change between versions
+    position = np.empty(len(labels))  # of a row among the shuffled rows of its class, from 0 to 1
+    for number in np.unique(labels):
+        rows = shuffled[labels[shuffled] == number]
+        position[rows] = (np.arange(len(rows)) + 0.5) / len(rows)
+    ordered = shuffled[np.argsort(position[shuffled], kind="stable")]
+    chosen, start = {}, 0
+    for name, fraction in parts.items():
+        end = start + max(1, round(fraction * len(dataset)))
+        chosen[name], start = ordered[start:end], end
+    if start >= len(dataset):
+        raise UserError(f"{len(dataset)} rows are too few to split.")
+    chosen = {"train": ordered[start:], **chosen}
+    return datasets.DatasetDict({name: dataset.select(np.sort(rows)) for name, rows in chosen.items()})

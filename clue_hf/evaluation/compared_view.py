@@ -1,0 +1,130 @@
+"""Several methods on the same data: what a comparison found, as tables and as what its pictures show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..metrics import rejection_curve
+from .comparison import Costs, Table, as_dict, as_latex, as_markdown
+
+
+#: Shares of outputs rejected at which the curves of seeds are averaged.
+SHARES = np.linspace(0, 1, 101)
+#: Rejection curves of a method by the name of the uncertainty, each with a value per share of [`SHARES`].
+Curves = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class ComparedView:
+    """
+    The methods on one split, or on what was made of it.
+
+    Args:
+        name (`str`):
+            What they are compared on.
+        baseline (`str`):
+            The method that the others are compared with.
+        compared (`Mapping`):
+            What [`compare_methods`] found.
+        tables (`Mapping[str, Mapping[str, str]]`):
+            Titles of the tables, the main one's empty, and the metrics of each with their headings.
+        costs (`Mapping`):
+            Time and memory of the trained methods relative to the baseline.
+        curves (`Mapping[str, Curves]`):
+            The rejection curves of each method.
+        kept (`str`):
+            What they show of the outputs that are kept.
+        tradeoffs (`Sequence[tuple[str, str]]`):
+            Pairs of metrics to draw against each other.
+        higher (`Sequence[str]`):
+            Those of which higher is better.
+        reading (`str`), definitions (`Mapping[str, str]`):
+            How to read the numbers, and what they are.
+        seeds (`int`):
+            Trainings of each method.
+        command (`str`), surroundings (`str`):
+            What made it; when, where and with what.
+    """
+
+    name: str
+    baseline: str
+    compared: Table
+    tables: Mapping[str, Mapping[str, str]]
+    costs: Costs
+    curves: Mapping[str, Curves]
+    kept: str
+    tradeoffs: Sequence[tuple[str, str]]
+    higher: Sequence[str]
+    reading: str
+    definitions: Mapping[str, str]
+    seeds: int
+    command: str
+    surroundings: str
+
+    @property
+    def caption(self) -> str:
+        """How to read the tables."""
+        seeds = "1 seed" if self.seeds == 1 else f"{self.seeds} seeds"
+        return (
+            f"Means over {seeds} with 95 % intervals over seeds and examples; *: differs from "
+            f"{self.baseline} (paired bootstrap, Holm, p < 0.05). Time and peak memory relative to {self.baseline}'s."
+        )
+
+    def heading(self, metric: str) -> str:
+        """What a metric is called in the tables."""
+        return next(columns[metric] for columns in self.tables.values() if metric in columns)
+
+    def markdown(self) -> str:
+        """All tables, with what made them and how to read them."""
+        parts = [f"# {self.name}", f"Made by `{self.command}` ({self.surroundings})."]
+        for title, columns in self.tables.items():
+            parts += [f"**{title}**"] if title else []
+            parts.append(as_markdown(self.compared, columns, None if title else self.costs))
+            parts += [] if title else [f"{self.reading}\n{self.caption}"]
+        return "\n\n".join(parts) + "\n"
+
+    def latex(self) -> str:
+        """All tables with booktabs."""
+        return "\n\n".join(
+            (f"% {title}\n" if title else "") + as_latex(self.compared, columns, None if title else self.costs)
+            for title, columns in self.tables.items()
+        )
+
+    def content(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        return {
+            "command": self.command,
+            "surroundings": self.surroundings,
+            "baseline": self.baseline,
+            "seeds": self.seeds,
+            "costs": self.costs,
+            "methods": as_dict(self.compared),
+            "rejection_curves": {
+                method: {name: [round(float(value), 6) for value in curve] for name, curve in curves.items()}
+                for method, curves in self.curves.items()
+            },
+        }
+
+
+def mean_curves(judged: Sequence[tuple[Mapping[str, np.ndarray], np.ndarray]]) -> Curves:
+    """The rejection curves of several seeds as one: means at each share rejected, from none to all but one output."""
+    curves: dict[str, list[np.ndarray]] = {}
+    for uncertainties, quality in judged:
+        places = np.linspace(0, len(quality) - 1, len(SHARES)).round().astype(int)
+        for name, uncertainty in uncertainties.items():
+            curves.setdefault(name, []).append(rejection_curve(uncertainty, quality)[places])
+    return {name: np.mean(of_seeds, axis=0) for name, of_seeds in curves.items()}
+
+
+def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
+    """The names of the points to which no other is at least as good in both numbers, lower being better, in order."""
+    front = [
+        name
+        for name, (x, y) in points.items()
+        if not any(a <= x and b <= y and (a, b) != (x, y) for a, b in points.values())
+    ]
+    return sorted(front, key=lambda name: points[name])

@@ -1,0 +1,65 @@
+"""What classification and regression share: several stochastic passes of a model over one batch."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from ..errors import UserError
+from ..models.ensemble import member_logits
+from ..models.mc_dropout import active_dropout, has_dropout
+from .base import Task
+
+
+if TYPE_CHECKING:
+    from ..config import CLUEConfig
+
+
+class PassTask(Task):
+    """
+    Base of the tasks whose prediction is made of stochastic passes.
+
+    Args:
+        model ([`~transformers.PreTrainedModel`]):
+            The model.
+        mc_samples (`int`):
+            Passes K with dropout active, in training and in evaluation; 0 for one pass, without dropout in evaluation.
+        seed (`int`):
+            Seed of the masks in evaluation.
+        data:
+            What prepares and collates raw examples.
+        plain_mc_samples (`int`, *optional*):
+            Another number of passes where the loss is the error alone.
+    """
+
+    def __init__(self, model: nn.Module, mc_samples: int, seed: int, data: Any, plain_mc_samples: int | None) -> None:
+        if mc_samples and not has_dropout(model):
+            raise UserError(
+                f"mc_samples={mc_samples} needs dropout, and the model has none: its passes would all be the same. "
+                "Set `dropout` above 0, or mc_samples=0."
+            )
+        self.mc_samples, self.seed, self.data = mc_samples, seed, data
+        self.plain_mc_samples = mc_samples if plain_mc_samples is None else plain_mc_samples
+
+    def prepare(self, dataset: Any, config: CLUEConfig, name: str) -> Any:
+        return dataset if self.data is None else self.data.prepare(dataset, config, name)
+
+    def collator(self, config: CLUEConfig) -> Any:
+        return None if self.data is None else self.data.collator(config)
+
+    def train_collator(self, config: CLUEConfig) -> Any:
+        return None if self.data is None else self.data.train_collator(config)
+
+    def passes_for(self, model: nn.Module, alpha: float | None) -> int | None:
+        """How many passes a training step makes where the loss is the error alone; else as usual."""
+        return max(self.plain_mc_samples, 1) if model.training and alpha == 1 else None
+
+    def logits(self, model: nn.Module, inputs: dict[str, Any], passes: int | None = None) -> torch.Tensor:
+        """The outputs of every pass: (members, passes, examples, outputs)."""
+        given = {name: value for name, value in inputs.items() if name not in ("labels", "row")}
+        stochastic = self.mc_samples and not model.training
+        with active_dropout(model, self.seed) if stochastic else nullcontext():
+            return member_logits(model, given, passes or max(self.mc_samples, 1)).float()
