@@ -3,7 +3,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test lint bench bench-peer results-multi30k results-tatoeba results-xsum results-smollm2 \
+.PHONY: help setup quickstart test test-all lint bench bench-peer results-multi30k results-tatoeba results-xsum results-smollm2 \
 	results-images results-tables clean
 
 help:  ## show this list
@@ -25,6 +25,9 @@ quickstart: $(READY)  ## train a tiny T5 with and without CLUE, offline, and com
 
 test: $(READY)  ## run all tests
 	$(BIN)/python -m pytest
+
+test-all: $(READY)  ## run all tests, the slow ones too
+	$(BIN)/python -m pytest -m 'slow or not slow'
 
 lint: $(READY)  ## check style and types
 	$(BIN)/ruff check .

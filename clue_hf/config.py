@@ -58,6 +58,11 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         fused_head (`str`, *optional*, defaults to `"auto"`):
             Compute loss and gradients of the output layer without holding the logits: `"auto"` when the model allows,
             `"on"` or an error, `"off"`.
+        max_nonfinite_steps (`int`, *optional*, defaults to 10):
+            Steps whose gradients are not finite are skipped; after so many in a row training gives up.
+        allow_config_change (`bool`, *optional*, defaults to `False`):
+            Resume from a checkpoint that was trained with another objective, alpha, batch size or the like; the change
+            is recorded in `training_settings.json`.
 
     > Parameters that control the data
 
@@ -134,6 +139,12 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         default="auto",
         metadata={"help": "Loss and gradients of the output layer without holding the logits: auto, on, off."},
     )
+    max_nonfinite_steps: int = field(
+        default=10, metadata={"help": "Give up after so many steps in a row whose gradients are not finite."}
+    )
+    allow_config_change: bool = field(
+        default=False, metadata={"help": "Resume from a checkpoint that was trained with other settings."}
+    )
     source_column: str | None = field(
         default=None, metadata={"help": "Column of the source text or prompt; dots reach inside: translation.en"}
     )
@@ -187,7 +198,7 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         for name in ("plain_steps", "plain_epochs", "alpha_warmup_steps", "focal_gamma"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"`{name}` must not be negative, but is {getattr(self, name)!r}.")
-        for name in ("max_source_length", "max_target_length"):
+        for name in ("max_source_length", "max_target_length", "max_nonfinite_steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, but is {getattr(self, name)!r}.")
         for name in ("mc_samples", "plain_mc_samples"):

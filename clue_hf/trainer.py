@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.utils.data import SequentialSampler
 from transformers import PreTrainedModel, Seq2SeqTrainer, Trainer, TrainerCallback
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
+from transformers.trainer_utils import has_length
 from transformers.utils import SAFE_WEIGHTS_NAME, logging
 
 from .config import CLUEConfig
 from .data.sampler import LengthGroupedSampler, token_lengths
+from .guards import FiniteGuard, Termination
 from .models.loading import add_adapter, load_for_training
 from .objectives import OBJECTIVES, Objective, Plain
 from .pushing import PushMixin
+from .saving import SavingMixin
 from .tasks import STATISTICS, Task, make_task, summarize
 
 
@@ -30,13 +31,11 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 
-#: File of a checkpoint that holds what the objective has learned.
-OBJECTIVE_STATE = "objective.safetensors"
 #: Above this share of the largest possible entropy the model is close to guessing.
 FLAT = 0.9
 
 
-class CLUETrainer(PushMixin, Seq2SeqTrainer):
+class CLUETrainer(SavingMixin, PushMixin, Seq2SeqTrainer):
     """
     Trains models whose uncertainty matches their error. A drop-in replacement for [`~transformers.Seq2SeqTrainer`]
     that also takes what TRL users are used to.
@@ -138,7 +137,9 @@ class CLUETrainer(PushMixin, Seq2SeqTrainer):
             )
         if hasattr(self.model, "add_model_tags"):
             self.model.add_model_tags(list(self._tag_names))
-        self.add_callback(_ObjectiveCallback(self))
+        self.finite_guard, self.termination = FiniteGuard(self, args.max_nonfinite_steps), Termination(self)
+        for callback in (_ObjectiveCallback(self), self.finite_guard, self.termination):
+            self.add_callback(callback)
         self._plain_until = args.plain_steps
         self._training_sums = self._evaluation_sums = self._no_sums()
         self._warned_of_flatness = False
@@ -212,12 +213,6 @@ class CLUETrainer(PushMixin, Seq2SeqTrainer):
             known = set(file.keys()) <= set(model.state_dict())
         if not known:
             model.load_state_dict(type(model).from_pretrained(folder, dtype=model.dtype).state_dict())
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        super()._load_optimizer_and_scheduler(checkpoint)
-        path = None if checkpoint is None else Path(checkpoint) / OBJECTIVE_STATE
-        if path is not None and path.exists():
-            self.objective.load_state_dict(load_file(path))
 
     @staticmethod
     def get_optimizer_cls_and_kwargs(args: Any, model: Any = None) -> tuple[Any, dict[str, Any]]:
@@ -330,6 +325,7 @@ class CLUETrainer(PushMixin, Seq2SeqTrainer):
             self._training_sums = self._no_sums()
             # item-weighted like the rest of the line; transformers' own loss is a mean over the steps
             logs.update(self._summary(sums, self.objective_at(max(self.state.global_step - 1, 0))))
+            logs.update(self.finite_guard.take())
         super().log(logs, start_time)
 
     def _summary(self, sums: torch.Tensor, objective: Objective) -> dict[str, float]:
@@ -359,11 +355,12 @@ class CLUETrainer(PushMixin, Seq2SeqTrainer):
 
     def _add_up(self, statistics: torch.Tensor) -> torch.Tensor:
         sums = statistics.to(device=self._sums_device(), dtype=torch.float64).sum(0)
+        sums = torch.where(sums.isfinite().all(), sums, 0)  # a step that is skipped must not spoil the log line
         return torch.cat([sums, (sums[STATISTICS.index("items")] == 0).to(sums.dtype).unsqueeze(0)])
 
 
 class _ObjectiveCallback(TrainerCallback):
-    """Tells the objective when training begins and an epoch ends, and keeps its state in checkpoints."""
+    """Tells the objective when training begins and an epoch ends."""
 
     def __init__(self, trainer: CLUETrainer) -> None:
         self.trainer = trainer
@@ -378,12 +375,6 @@ class _ObjectiveCallback(TrainerCallback):
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.trainer.objective.on_epoch_end(self.trainer)
-
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        found = self.trainer.objective.state_dict()
-        if found and state.is_world_process_zero:
-            folder = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
-            save_file({name: value.contiguous().cpu() for name, value in found.items()}, folder / OBJECTIVE_STATE)
 
 
 def _columns(dataset: Any) -> list[str]:

@@ -22,8 +22,8 @@ import yaml
 from accelerate.utils import broadcast_object_list
 from filelock import FileLock, Timeout
 from transformers import TrainerCallback
-from transformers.trainer_utils import get_last_checkpoint
 
+from ..checkpoints import last_whole_checkpoint
 from ..config import CLUEConfig
 from ..errors import UserError
 from ..evaluation.saved_report import write_json
@@ -138,7 +138,8 @@ class Cell:
         """Trains and keeps what is predicted. `cell.json` comes last: without it, the cell is done again."""
         own = self.method.config(config, self.seed, self.folder / "model")
         start = self.needed(experiment, config)
-        own.resume_from_checkpoint = get_last_checkpoint(str(start.folder)) if start else None
+        if start:  # with another objective than the plain one
+            own.resume_from_checkpoint, own.allow_config_change = str(last_whole_checkpoint(start.folder)), True
         trainer, times = experiment.train(own)
         if is_main_process():
             for checkpoint in (self.folder / "model").glob("checkpoint-*"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import statistics
 import time
 from abc import ABC, abstractmethod
@@ -16,10 +15,10 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from transformers import TrainerCallback, set_seed
-from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils import logging
 
 from .. import __version__
+from ..checkpoints import checkpoints
 from ..config import CLUEConfig
 from ..errors import UserError
 from ..metrics import Measured
@@ -297,17 +296,14 @@ def _median(seconds: list[float]) -> float:
     return statistics.median(seconds) if seconds else float("nan")
 
 
-def _checkpoint(config: CLUEConfig) -> str | None:
-    """The checkpoint to resume from: a path, or the newest one in the output directory for `true`."""
+def _checkpoint(config: CLUEConfig) -> str | bool | None:
+    """What to resume from: a path, or `True` for the newest checkpoint in the output directory, where there is one."""
     wish = config.resume_from_checkpoint
     if wish is None or str(wish).lower() == "false":
         return None
     if str(wish).lower() != "true":
-        if not os.path.isdir(wish):
-            raise UserError(f"resume_from_checkpoint: there is no folder {wish!r}.")
         return str(wish)
-    folder = str(config.output_dir)
-    found = get_last_checkpoint(folder) if os.path.isdir(folder) else None
-    if found is None:
-        logger.warning(f"There is no checkpoint in {config.output_dir!r} yet: training starts from the beginning.")
-    return found
+    if checkpoints(str(config.output_dir)):
+        return True
+    logger.warning(f"There is no checkpoint in {config.output_dir!r} yet: training starts from the beginning.")
+    return None

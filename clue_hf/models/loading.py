@@ -23,6 +23,7 @@ from ..errors import UserError
 from ..offline import notice_missing_network
 from .ensemble import Ensemble
 from .mc_dropout import add_classifier_dropout
+from .safety import check_folder
 from .uncertainty_file import damaged, read_uncertainty
 
 
@@ -34,7 +35,9 @@ def load_text_model(name: str, task: str = "auto", dtype: str = "float32", **ove
     """
     config = load_config(name, **overrides)
     with _explained(name, "model"):
-        return _auto_class(config, task).from_pretrained(name, config=config, dtype=getattr(torch, dtype))
+        return _auto_class(config, task).from_pretrained(
+            name, config=config, dtype=getattr(torch, dtype), use_safetensors=True, trust_remote_code=False
+        )
 
 
 def load_classifier(
@@ -59,7 +62,13 @@ def load_classifier(
         raise UserError(f"A {config.model_type} model cannot classify {'images' if images else 'texts'}.")
     with _explained(name, "model"):
         return auto_class.from_pretrained(
-            name, config=config, dtype=getattr(torch, dtype), ignore_mismatched_sizes=True, subfolder=subfolder
+            name,
+            config=config,
+            dtype=getattr(torch, dtype),
+            ignore_mismatched_sizes=True,
+            subfolder=subfolder,
+            use_safetensors=True,
+            trust_remote_code=False,
         )
 
 
@@ -79,7 +88,9 @@ def load_regressor(name: str, dtype: str = "float32", subfolder: str = "") -> An
     if not isinstance(load_config(name, subfolder), CLUETabularResNetConfig):
         return load_classifier(name, dtype=dtype, subfolder=subfolder)
     with _explained(name, "model"):
-        return CLUETabularResNetForRegression.from_pretrained(name, subfolder=subfolder, dtype=getattr(torch, dtype))
+        return CLUETabularResNetForRegression.from_pretrained(
+            name, subfolder=subfolder, dtype=getattr(torch, dtype), use_safetensors=True
+        )
 
 
 def load_processing_class(name: str, config: Any) -> Any:
@@ -158,10 +169,10 @@ def build_text_model(model_type: str, tokenizer: PreTrainedTokenizerBase, task: 
 
 
 def load_config(name: str, subfolder: str = "", **overrides: Any) -> Any:
-    """A model's config, with some values replaced."""
-
+    """A model's config, with some values replaced. What is loaded asks for it first: here its folder is checked."""
+    check_folder(name, subfolder)
     with _explained(name, "model"):
-        config = AutoConfig.from_pretrained(name, subfolder=subfolder)
+        config = AutoConfig.from_pretrained(name, subfolder=subfolder, trust_remote_code=False)
     _check_overrides(config, overrides, name)
     for key, value in overrides.items():
         setattr(config, key, value)
@@ -171,7 +182,7 @@ def load_config(name: str, subfolder: str = "", **overrides: Any) -> Any:
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """A tokenizer from the Hub or a folder, able to pad."""
     with _explained(name, "tokenizer"):
-        return with_padding(AutoTokenizer.from_pretrained(name))
+        return with_padding(AutoTokenizer.from_pretrained(name, trust_remote_code=False))
 
 
 def load_image_processor(name: str) -> Any:
@@ -179,7 +190,7 @@ def load_image_processor(name: str) -> Any:
     from transformers import AutoImageProcessor
 
     with _explained(name, "image processor"):
-        return AutoImageProcessor.from_pretrained(name)
+        return AutoImageProcessor.from_pretrained(name, trust_remote_code=False)
 
 
 def add_adapter(model: Any, peft_config: Any, gradient_checkpointing: bool = False) -> Any:

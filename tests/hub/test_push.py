@@ -294,7 +294,8 @@ def test_training_pushes_only_the_model(hub, tmp_path):
     assert 'pipeline("me/trained")' in card
     received = hub.uploaded_bytes()
     assert [text in received for text in (hub.token.encode(), b"training_args.bin", b"optimizer.pt")] == [False] * 3
-    assert (tmp_path / "out/clue/training_args.bin").exists()  # it stays here
+    assert not (tmp_path / "out/clue/training_args.bin").exists()
+    assert hub.token not in (tmp_path / "out/clue/training_settings.json").read_text()  # which stays here anyway
 
 
 # ---- what is collected, without a Hub ----

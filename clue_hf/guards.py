@@ -1,0 +1,116 @@
+"""What watches over a training: steps that are not finite, and a request to stop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import TrainerCallback
+from transformers.utils import logging
+
+from .errors import UserError
+
+
+if TYPE_CHECKING:
+    from .trainer import CLUETrainer
+
+logger = logging.get_logger(__name__)
+
+#: The exit code of a training that was asked to end (SIGTERM), as shells give it.
+TERMINATED = 128 + signal.SIGTERM
+
+
+class FiniteGuard(TrainerCallback):
+    """
+    Skips the optimizer steps whose gradients are not finite, counts them (`nonfinite_steps` in the logs), and gives up
+    after too many in a row. Steps that the scaler of float16 skips count too.
+
+    Args:
+        trainer ([`CLUETrainer`]):
+            Whose steps.
+        limit (`int`):
+            So many in a row are too many.
+    """
+
+    def __init__(self, trainer: CLUETrainer, limit: int) -> None:
+        self.trainer, self.limit = trainer, limit
+        self.in_a_row = self.new = 0
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.trainer.accelerator.scaler is not None:
+            return  # it has looked already, and skips the step itself
+        gradients = [weight.grad for weight in self.trainer.model.parameters() if weight.grad is not None]
+        if not gradients or bool(torch.nn.utils.get_total_norm(gradients).isfinite()):
+            self.in_a_row = 0
+            return
+        self.trainer.model.zero_grad(set_to_none=True)  # what has no gradient is not stepped
+        self._count()
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.trainer.accelerator.scaler is not None:
+            if self.trainer.accelerator.optimizer_step_was_skipped:
+                self._count()
+            else:
+                self.in_a_row = 0
+
+    def _count(self) -> None:
+        self.new += 1
+        self.in_a_row += 1
+        step = self.trainer.state.global_step + 1
+        if self.in_a_row == 1:
+            logger.warning(f"The gradients of step {step} are not finite: the step is skipped.")
+        if self.in_a_row >= self.limit:
+            raise UserError(
+                f"The gradients of {self.in_a_row} steps in a row, up to step {step}, are not finite. "
+                f"{self._advice()} The last checkpoint is in {self.trainer.args.output_dir}."
+            )
+
+    def _advice(self) -> str:
+        if self.trainer.accelerator.mixed_precision == "fp16" or self.trainer.model.dtype == torch.float16:
+            return "float16 overflows (T5 is known for it): use bf16, or float32 (leave out fp16)."
+        return (
+            "Lower learning_rate, clip gradients (max_grad_norm), train plainly first (plain_steps), and look for "
+            "absurd values in the data."
+        )
+
+    def take(self) -> dict[str, int]:
+        """What there is to log since the last time."""
+        found, self.new = self.new, 0
+        return {"nonfinite_steps": found} if found else {}
+
+
+class Termination(TrainerCallback):
+    """Ends a training that is sent SIGTERM after the step at hand, with a checkpoint. Sending it again is harmless."""
+
+    def __init__(self, trainer: CLUETrainer) -> None:
+        self.trainer, self.asked, self.ended = trainer, False, False
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Takes the signal; gives it back in the end. Only the main thread can."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(signal.SIGTERM, self._ask)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+    def _ask(self, number: int, frame: Any) -> None:
+        self.asked = True
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._anybody_asked():
+            self.ended = control.should_save = control.should_training_stop = True
+
+    def _anybody_asked(self) -> bool:
+        """Whether any process was asked: all must end at the same step."""
+        if self.trainer.args.world_size <= 1:
+            return self.asked
+        asked = torch.tensor(int(self.asked), device=self.trainer.args.device)
+        return bool(self.trainer.accelerator.reduce(asked, "sum") > 0)

@@ -1,0 +1,265 @@
+"""Checkpoints that are damaged, half written, of other settings or of another numpy, and exact resuming."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers import make_data, make_model, make_trainer
+from safetensors.torch import load_file
+
+from clue_hf.checkpoints import MANIFEST, checkpoints, damage, last_whole_checkpoint, rotate, write_manifest
+from clue_hf.errors import UserError
+
+
+SETTINGS = {"max_steps": 6, "save_strategy": "steps", "save_steps": 2, "per_device_train_batch_size": 2}
+WORKER = Path(__file__).with_name("worker.py")
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A training of six steps with three checkpoints."""
+    trainer = make_trainer(make_model("t5", dropout=True), tmp_path / "run", make_data("t5"), **SETTINGS)
+    trainer.train()
+    return trainer
+
+
+def resumed(folder, wish=True, **settings):
+    again = make_trainer(make_model("t5", seed=7, dropout=True), folder, make_data("t5"), **{**SETTINGS, **settings})
+    again.train(resume_from_checkpoint=wish)
+    return again
+
+
+def same_weights(one, other):
+    weights = other.model.state_dict()
+    return all(torch.equal(weight, weights[name]) for name, weight in one.model.state_dict().items())
+
+
+def test_a_whole_checkpoint_has_the_digest_of_every_file(run, tmp_path):
+    folder = tmp_path / "run/checkpoint-6"
+    files = json.loads((folder / MANIFEST).read_text())["files"]
+    assert set(files) == {path.name for path in folder.iterdir()} - {MANIFEST}
+    assert {"model.safetensors", "optimizer.pt", "trainer_state.json", "training_settings.json"} <= set(files)
+    assert "training_args.bin" not in files
+    assert damage(folder) is None
+    assert [path.name for path in checkpoints(tmp_path / "run")] == ["checkpoint-6", "checkpoint-4", "checkpoint-2"]
+
+
+def truncate(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def flip(folder):
+    path = folder / "optimizer.pt"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize(
+    ("damages", "said"),
+    [
+        (truncate, "model.safetensors has"),
+        (flip, "the content of optimizer.pt has changed"),
+        (lambda folder: (folder / "trainer_state.json").unlink(), "trainer_state.json is missing"),
+        (lambda folder: (folder / "trainer_state.json").write_text("{"), "trainer_state.json has 1 bytes"),
+        (lambda folder: (folder / MANIFEST).unlink(), "was not saved to the end"),
+        (lambda folder: (folder / MANIFEST).write_text("[]"), "cannot be read"),
+        (lambda folder: (folder / MANIFEST).write_text('{"files": {"a": 1}}'), "cannot be read"),
+    ],
+)
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(run, tmp_path, damages, said, caplog):
+    damages(tmp_path / "run/checkpoint-6")
+    found = last_whole_checkpoint(tmp_path / "run")
+    assert found.name == "checkpoint-4"
+    assert "checkpoint-6" in caplog.text
+    assert said in caplog.text
+    again = resumed(tmp_path / "run")
+    assert same_weights(run, again)
+    damages(tmp_path / "run/checkpoint-4")
+    with pytest.raises(UserError, match="cannot be used"):
+        resumed(tmp_path / "other", str(tmp_path / "run/checkpoint-4"))
+
+
+def test_no_whole_checkpoint_at_all_is_an_error_that_names_them(run, tmp_path):
+    for folder in checkpoints(tmp_path / "run"):
+        truncate(folder)
+    with pytest.raises(UserError, match=r"None of the checkpoints .*checkpoint-6: model.safetensors .*checkpoint-2"):
+        resumed(tmp_path / "run")
+    with pytest.raises(UserError, match="There is no checkpoint in"):
+        resumed(tmp_path / "nothing")
+    with pytest.raises(UserError, match="there is no folder"):
+        resumed(tmp_path / "run", str(tmp_path / "nowhere"))
+
+
+def test_rotation_keeps_the_best_and_the_newest_whole_one(tmp_path):
+    for step in (2, 4, 6, 8, 10):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        (folder / "model.safetensors").write_text("weights")
+        if step != 8:  # killed while it was saved
+            write_manifest(folder)
+    rotate(tmp_path, None, None)
+    assert len(checkpoints(tmp_path)) == 5
+    rotate(tmp_path, 1, str(tmp_path / "checkpoint-4"))
+    assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-10", "checkpoint-4"]
+    (tmp_path / "checkpoint-10" / MANIFEST).unlink()
+    rotate(tmp_path, 1, None)
+    assert (tmp_path / "checkpoint-4").exists()  # the only one that is whole
+
+
+def test_the_only_whole_checkpoint_outlives_a_save_that_fails(run, tmp_path, monkeypatch):
+    """A limit of one: the old checkpoint goes when the new one is whole, not before."""
+    trainer = make_trainer(
+        make_model("t5"), tmp_path / "limited", make_data("t5"), **SETTINGS, save_total_limit=1
+    )  # fmt: skip
+    trainer.train()
+    assert [path.name for path in checkpoints(tmp_path / "limited")] == ["checkpoint-6"]
+    trainer.args.max_steps = 8
+
+    def fails(folder):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(trainer, "_save_optimizer_and_scheduler", fails)
+    with pytest.raises(UserError, match="could not be saved.*No space left.*as they were"):
+        trainer.train(resume_from_checkpoint=True)
+    assert [path.name for path in checkpoints(tmp_path / "limited")] == ["checkpoint-6"]
+    assert damage(tmp_path / "limited/checkpoint-6") is None
+    assert not list((tmp_path / "limited").rglob("*.tmp"))
+
+
+def test_a_full_disk_leaves_the_checkpoint_before_it(tmp_path):
+    """The system itself refuses to write on, as it does when the disk is full."""
+    command = [sys.executable, str(WORKER), str(tmp_path / "run"), "full"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment())
+    assert done.returncode == 2, done.stderr[-2000:]
+    assert "could not be saved" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert [path.name for path in checkpoints(tmp_path / "run")] == ["checkpoint-2"]
+    assert damage(tmp_path / "run/checkpoint-2") is None
+
+
+def environment():
+    return {**os.environ, "PYTHONPATH": f"{WORKER.parents[1]}:{WORKER.parents[2]}", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"alpha": 0.5, "level": "sequence", "plain_steps": 3, "alpha_warmup_steps": 2},
+        {"save_strategy": "epoch", "max_steps": -1, "num_train_epochs": 3, "per_device_train_batch_size": 4},
+        {"gradient_accumulation_steps": 16, "per_device_train_batch_size": 2},  # more than an epoch has
+    ],
+    ids=["steps", "schedule", "epochs", "long windows"],
+)
+def test_resuming_anywhere_equals_not_stopping(tmp_path, settings):
+    settings = {**SETTINGS, **settings}
+    whole = make_trainer(make_model("t5", dropout=True), tmp_path / "run", make_data("t5"), **settings)
+    whole.train()
+    found = checkpoints(tmp_path / "run")
+    assert len(found) >= 2
+    for number, folder in enumerate(found):
+        again = make_trainer(
+            make_model("t5", seed=9, dropout=True), tmp_path / f"{number}", make_data("t5"), **settings
+        )
+        again.train(resume_from_checkpoint=str(folder))
+        assert same_weights(whole, again), folder.name
+
+
+def test_random_numbers_of_another_numpy_are_told_not_loaded_unsafely(run, tmp_path, caplog):
+    folder = tmp_path / "run/checkpoint-4"
+
+    class Other:
+        def __reduce__(self):
+            return (os.system, (f"touch {tmp_path / 'run-by-a-pickle'}",))
+
+    state = {"python": Other(), "numpy": np.random.get_state(), "cpu": torch.random.get_rng_state()}
+    torch.save(state, folder / "rng_state.pth", pickle_module=pickle)
+    write_manifest(folder)
+    resumed(tmp_path / "again", str(folder))
+    assert "was not restored" in caplog.text
+    assert not (tmp_path / "run-by-a-pickle").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"alpha": 0.5}, "alpha"),
+        ({"level": "sequence"}, "level"),
+        ({"objective": "ce"}, "objective"),
+        ({"per_device_train_batch_size": 4}, "per_device_train_batch_size"),
+        ({"gradient_accumulation_steps": 2}, "gradient_accumulation_steps"),
+    ],
+)
+def test_other_settings_are_refused_or_recorded(run, tmp_path, change, name):
+    with pytest.raises(UserError, match=rf"another {name} .*allow_config_change"):
+        resumed(tmp_path / "run", str(tmp_path / "run/checkpoint-4"), **change)
+    again = resumed(tmp_path / "new", str(tmp_path / "run/checkpoint-4"), **change, allow_config_change=True)
+    again.save_model()
+    for folder in ("new", "new/checkpoint-6"):
+        [recorded] = json.loads((tmp_path / folder / "training_settings.json").read_text())["changes"]
+        assert (recorded["setting"], recorded["checkpoint"]) == (name, "checkpoint-4")
+        assert recorded["now"] == change[name]
+
+
+def test_longer_training_needs_no_permission(run, tmp_path):
+    assert resumed(tmp_path / "run", max_steps=8).state.global_step == 8
+
+
+def test_sigterm_saves_once_and_ends_with_its_own_code(tmp_path):
+    command = [sys.executable, str(WORKER), str(tmp_path / "run"), "slow"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    assert process.stdout.readline().startswith("step")
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.05)
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)  # harmless
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 143, errors[-2000:]
+    assert "Ended on request at step" in errors
+    [folder] = checkpoints(tmp_path / "run")
+    assert damage(folder) is None
+
+
+@pytest.mark.slow
+def test_killed_at_twenty_random_points_it_ends_as_if_it_had_not_been(tmp_path):
+    """SIGKILL at any time, in the middle of saving too: a checkpoint is saved after every step."""
+    generator = np.random.default_rng(0)
+    command = [sys.executable, str(WORKER), str(tmp_path / "run"), "often", "resume"]
+    for _ in range(20):
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+        )
+        for _ in range(int(generator.integers(1, 4))):
+            assert process.stdout.readline().startswith("step"), process.communicate()[1][-2000:]
+        time.sleep(generator.uniform(0, 0.08))
+        process.kill()
+        process.communicate()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment())
+    assert done.returncode == 0, done.stderr[-2000:]
+    whole = [*command[:2], str(tmp_path / "whole"), "often"]
+    assert subprocess.run(whole, capture_output=True, timeout=120, env=environment()).returncode == 0
+    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("run", "whole"))
+    assert all(torch.equal(weight, other[name]) for name, weight in one.items())
+
+
+def test_two_trainings_do_not_share_a_folder(tmp_path):
+    command = [sys.executable, str(WORKER), str(tmp_path / "run"), "slow"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    try:
+        assert process.stdout.readline().startswith("step")
+        with pytest.raises(UserError, match="Another training writes to"):
+            make_trainer(make_model("t5"), tmp_path / "run", make_data("t5"), **SETTINGS).train()
+    finally:
+        process.kill()
+        process.communicate()
+    make_trainer(make_model("t5"), tmp_path / "run", make_data("t5"), **SETTINGS).train()  # the dead hold no lock
