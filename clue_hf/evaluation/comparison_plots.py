@@ -41,8 +41,7 @@ def _tradeoffs(view: ComparedView) -> Figure:
         _tradeoff(axes, view, methods, x, y)
     figure.suptitle(f"What calibration costs: {view.name}", x=0.01, ha="left", weight="bold", fontsize=12)
     handles: list[Any] = [
-        Line2D([], [], ls="", marker=_style(number)["marker"], color=_style(number)["color"], label=name)
-        for number, name in enumerate(methods)
+        Line2D([], [], ls="", label=name, **_marker(view, number, name)) for number, name in enumerate(methods)
     ]
     handles.append(Line2D([], [], color=MUTED, ls="--", lw=1.2, label="Pareto front"))
     figure.legend(handles=handles, loc="outside lower left", ncols=3, fontsize=9)
@@ -58,12 +57,10 @@ def _tradeoff(axes: Axes, view: ComparedView, methods: list[str], x: str, y: str
     points = {}
     for number, name in enumerate(methods):
         points[name] = value = _point(view, name, x, y)
-        style = _style(number)
+        marker = _marker(view, number, name)
         spread = np.array([_spread(view, name, metric) for metric in (x, y)])[:, :, None]
-        axes.errorbar(
-            value[0], value[1], xerr=spread[0], yerr=spread[1], color=style["color"], marker=style["marker"], ms=6.5,
-            mec="white", elinewidth=0.9, alpha=0.95, ls="", zorder=3,
-        )  # fmt: skip
+        x_value, y_value = value
+        axes.errorbar(x_value, y_value, xerr=spread[0], yerr=spread[1], elinewidth=0.9, ls="", zorder=3, **marker)
     front = pareto_front({name: tuple(signs * value) for name, value in points.items()})
     axes.plot(*np.array([points[name] for name in front]).T, color=MUTED, ls="--", lw=1.2, zorder=2)
     arrows = ["→ better" if name in view.higher else "← better" for name in (x, y)]
@@ -105,8 +102,16 @@ def _rejection_curves(view: ComparedView) -> Figure:
         axes.set_ylim(*curve_limits({method: curves[name] for method, curves in view.curves.items()}))
         axes.grid(color=FAINT)
     handles, labels = next(iter(panels.values())).get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", fontsize=9, labelcolor=INK)
+    figure.legend(handles, labels, loc="outside lower left", ncols=3, fontsize=9, labelcolor=INK)
     return figure
+
+
+def _marker(view: ComparedView, number: int, method: str) -> dict[str, Any]:
+    """The point of a method; that of the baseline is a ring, so that others are seen within it."""
+    style = _style(number)
+    if method == view.baseline:
+        return {"color": style["color"], "marker": "o", "ms": 11, "mfc": "none", "mew": 1.8}
+    return {"color": style["color"], "marker": style["marker"], "ms": 6.5, "mec": "white"}
 
 
 def _style(number: int) -> dict[str, Any]:
