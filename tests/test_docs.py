@@ -47,7 +47,7 @@ def test_python_examples_compile():
 def test_every_table_of_figures_stands_in_a_result_file():
     files = [*(ROOT / "benchmarks/results").glob("*.md"), *(ROOT / "docs/results").glob("*.md")]
     recorded = "\n".join(file.read_text() for file in files)
-    for page in (ROOT / "README.md", ROOT / "docs/results.md"):
+    for page in (ROOT / "README.md", *(ROOT / f"docs/{name}.md" for name in ("results", "which_alpha", "peers"))):
         rows = [line.strip() for line in page.read_text().splitlines() if re.match(r"\s*\|.*\d\.\d", line)]
         assert rows
         for row in rows:
