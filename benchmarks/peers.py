@@ -341,7 +341,7 @@ def main() -> None:
     sections: dict[str, Callable[[], Section]] = {
         "install": lambda: install_section(environments),
         "count": lambda: count_section(environments),
-        "import": lambda: import_section(environments, min(rounds, 5)),
+        "import": lambda: import_section(environments, min(rounds, 4)),
         "gpt2": lambda: train_section(environments, "gpt2", rounds),
         "t5": lambda: train_section(environments, "t5", rounds),
         "evaluate": lambda: evaluate_section(environments, arguments.text_rounds),
