@@ -1,17 +1,13 @@
-"""How a trainer keeps its checkpoints, finds the last whole one, and knows that nobody else writes to its folder."""
+"""How a trainer keeps its checkpoints and finds the last whole one; alone in its folder."""
 
 from __future__ import annotations
 
 import json
-import os
 import pickle
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from accelerate.utils import broadcast_object_list
-from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import Trainer
@@ -22,6 +18,7 @@ from transformers.utils import logging
 from .checkpoints import damage, last_whole_checkpoint, remove, rotate, write_durably, write_manifest
 from .errors import UserError
 from .guards import TERMINATED, Termination
+from .locks import alone
 from .objectives import Objective
 
 
@@ -31,7 +28,6 @@ logger = logging.get_logger(__name__)
 OBJECTIVE_STATE = "objective.safetensors"
 #: File of a model and of a checkpoint with the settings that it was trained with.
 SETTINGS = "training_settings.json"
-LOCK = ".lock"
 #: Settings that must not change unnoticed between a checkpoint and what is trained from it.
 FIXED = (
     "objective", "alpha", "level", "clue_gradient", "plain_steps", "plain_epochs", "alpha_warmup_steps", "pe_weight",
@@ -52,7 +48,7 @@ class SavingMixin(Trainer):
     termination: Termination
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        with self._alone(), self.termination.watching():
+        with alone(self.args.output_dir, "training", "output_dir"), self.termination.watching():
             found = self._checkpoint(resume_from_checkpoint)
             self._changes = self._changed_settings(found) if found else []
             output = super().train(found, *args, **kwargs)
@@ -172,30 +168,6 @@ class SavingMixin(Trainer):
                 f"The state of the random numbers in {checkpoint} was not restored, so what follows is not the same "
                 f"as without the interruption: {type(error).__name__}: {reason}"
             )
-
-    # ---- one at a time ----
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Holds the lock of the output folder, which a process that is killed lets go of."""
-        lock, taken = None, False
-        if self.is_world_process_zero():
-            os.makedirs(self.args.output_dir, exist_ok=True)
-            lock = FileLock(Path(self.args.output_dir) / LOCK)
-            try:
-                lock.acquire(blocking=False)
-            except Timeout:
-                taken = True
-        [taken] = broadcast_object_list([taken])
-        if taken:
-            raise UserError(
-                f"Another training writes to {self.args.output_dir}. Wait for it, or choose another output_dir."
-            )
-        try:
-            yield
-        finally:
-            if lock is not None:
-                lock.release()
 
 
 def _is_about_files(error: Exception) -> bool:

@@ -33,7 +33,7 @@ def default_of(field: dataclasses.Field) -> Any:
 def own_fields(settings: type) -> list[dataclasses.Field]:
     """The fields a class adds, or whose default it changes."""
     inherited = {field.name: field for field in dataclasses.fields(Seq2SeqTrainingArguments)}
-    fields = dataclasses.fields(settings)
+    fields = [field for field in dataclasses.fields(settings) if field.init]
     if not issubclass(settings, Seq2SeqTrainingArguments):
         return list(fields)
     return [

@@ -10,7 +10,6 @@ import platform
 import shutil
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,14 +18,13 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
-from accelerate.utils import broadcast_object_list
-from filelock import FileLock, Timeout
 from transformers import TrainerCallback
 
 from ..checkpoints import last_whole_checkpoint
 from ..config import CLUEConfig
 from ..errors import UserError
 from ..evaluation.saved_report import write_json
+from ..locks import claimed
 from ..objectives import OBJECTIVES
 from ..processes import process_state
 from ..trainer import CLUETrainer
@@ -247,7 +245,7 @@ def finish(cell: Cell, experiment: Experiment, config: CLUEConfig, place: str = 
     needed = None if cell.is_finished else cell.needed(experiment, config)
     if needed and not finish(needed, experiment, config):
         return False
-    with claimed(cell.folder) as mine:
+    with claimed(cell.folder / "lock") as mine:
         if not mine:
             return False
         if not cell.is_finished:
@@ -255,24 +253,8 @@ def finish(cell: Cell, experiment: Experiment, config: CLUEConfig, place: str = 
             cell.run(experiment, config)
         elif place.strip():
             say(f"{place}{cell.method.name}, seed {cell.seed}: finished before")
-    return True
-
-
-@contextmanager
-def claimed(folder: Path) -> Iterator[bool]:
-    """Whether this command may work on a cell: no other one does. A command that is killed lets go of its cells."""
-    mine, lock = False, FileLock(folder / "lock")
-    if is_main_process():
-        folder.mkdir(parents=True, exist_ok=True)
-        with suppress(Timeout):
-            lock.acquire(blocking=False)
-            mine = True
-    [mine] = broadcast_object_list([mine])
-    try:
-        yield mine
         process_state().wait_for_everyone()
-    finally:
-        lock.release()
+    return True
 
 
 def by_method(cells: list[Cell]) -> Iterator[tuple[str, list[Cell]]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from ..data.loading import DataArguments, load_splits
 from ..errors import UserError
 from ..evaluation import EvaluationReport, UncertaintyEvaluator
 from ..hub.loading import check_whole, language_model, model_kind, read_config
+from ..locks import alone
 from .arguments import DATA_ALTERNATIVES, EvaluateArguments
 from .launch import launch, must_launch
 from .parser import ConfigParser
@@ -29,7 +31,7 @@ GROUPS = {
     "Data": ["dataset_name", "dataset_config", "dataset_revision", "train_file", "validation_file", "test_file",
              "source_column", "target_column", "image_column", "label_column", "entropy_column", "source_prefix",
              "max_source_length", "train_split", "validation_split", "test_split", "split_column",
-             "validation_fraction", "test_fraction", "split_seed", "max_eval_samples"],
+             "validation_fraction", "test_fraction", "split_seed", "max_eval_samples", "on_bad_row"],
 }  # fmt: skip
 
 # options that a language model has no use for
@@ -84,16 +86,17 @@ def command(words: Sequence[str]) -> int:
     state = process_state()
     with state.main_process_first():
         rows = _rows(arguments, data)
-    folder = Path(arguments.report_dir or default_folder(model))
-    try:
-        report, comparison = _reports(model, rows, arguments, data_name(data, arguments.split), folder, state)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"what is finished is kept in {folder}; --resume true continues.") from None
-    if state.is_main_process:
-        report.save(folder, comparison, arguments.compare or "")
-        print("\n" + (folder / "summary.md").read_text(encoding="utf-8"))
-        print(f"Written to {folder}: report.json, examples.jsonl (every output, score and token), summary.md, plots.")
-        print(f"Open {(folder / 'report.html').resolve().as_uri()} in a browser.")
+    with report_folder(model, arguments) as folder:
+        try:
+            report, comparison = _reports(model, rows, arguments, data_name(data, arguments.split), folder, state)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"what is finished is kept in {folder}; --resume true continues.") from None
+        if state.is_main_process:
+            report.save(folder, comparison, arguments.compare or "")
+            print("\n" + (folder / "summary.md").read_text(encoding="utf-8"))
+            files = "report.json, examples.jsonl (every output, score and token), summary.md, plots"
+            print(f"Written to {folder}: {files}.")
+            print(f"Open {(folder / 'report.html').resolve().as_uri()} in a browser.")
     return 0
 
 
@@ -169,8 +172,14 @@ def _rows(arguments: EvaluateArguments, data: DataArguments) -> Any:
 def data_name(data: DataArguments, split: str) -> str:
     files = [file for file in (data.train_file, data.validation_file, data.test_file) if file]
     name = data.dataset_name or getattr(data, f"{split}_file", None) or files[0]
-    return f"{name} ({', '.join(word for word in (data.dataset_config, split) if word)})"
+    told = (data.dataset_config, split, data.bad_rows.summary())
+    return f"{name} ({', '.join(word for word in told if word)})"
 
 
-def default_folder(model: str) -> str:
-    return os.path.join(model, "uncertainty_report") if os.path.isdir(model) else "uncertainty_report"
+@contextmanager
+def report_folder(model: str, arguments: EvaluateArguments) -> Iterator[Path]:
+    """Where the report about a model goes; no other evaluation writes there meanwhile."""
+    usual = os.path.join(model, "uncertainty_report") if os.path.isdir(model) else "uncertainty_report"
+    folder = Path(arguments.report_dir or usual)
+    with alone(folder, "evaluation", "report_dir"):
+        yield folder

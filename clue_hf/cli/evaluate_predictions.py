@@ -12,7 +12,7 @@ from ..errors import UserError
 from ..evaluation.prediction_report import PredictionReport
 from ..posthoc.saved import stored_passes
 from .arguments import EvaluateArguments
-from .evaluate import data_name, default_folder
+from .evaluate import data_name, report_folder
 from .launch import launch, must_launch
 
 
@@ -62,14 +62,14 @@ def evaluate_predictions(
     state = process_state()
     with state.main_process_first():
         splits = load()
-    folder = Path(arguments.report_dir or default_folder(name))
     told = data_name(data, arguments.split)
-    report = make_report(name, splits, arguments, told, state.device)
-    other = None
-    if arguments.compare:
-        other = make_report(arguments.compare, splits, arguments, told, state.device, compared=True)
-    if state.is_main_process:
-        _save(report, other, folder, arguments, rows)
+    with report_folder(name, arguments) as folder:
+        report = make_report(name, splits, arguments, told, state.device)
+        other = None
+        if arguments.compare:
+            other = make_report(arguments.compare, splits, arguments, told, state.device, compared=True)
+        if state.is_main_process:
+            _save(report, other, folder, arguments, rows)
     return 0
 
 

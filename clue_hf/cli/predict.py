@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import json
 import os
 import re
@@ -17,6 +15,7 @@ from typing import Any, BinaryIO
 from transformers.utils.logging import tqdm
 
 from ..data.columns import CLASSIFIED_TEXTS, KNOWN_IMAGES, KNOWN_PAIRS, check_column, column_values
+from ..data.lines import SEPARATORS, file_kind, read_rows
 from ..data.table_columns import TableColumn
 from ..data.tables import NUMBER, check_header
 from ..errors import UserError
@@ -29,7 +28,6 @@ from .parser import ConfigParser
 from .train import TYPES
 
 
-SEPARATORS = {"csv": ",", "tsv": "\t"}
 FORMATS = ("jsonl", "csv", "tsv", "txt")
 #: What texts are called in files of inputs, looked for in this order when no column is named.
 KNOWN_SOURCES = tuple(dict.fromkeys((*(source for source, _ in KNOWN_PAIRS), *CLASSIFIED_TEXTS)))
@@ -103,6 +101,7 @@ def command(words: Sequence[str]) -> int:
     [arguments] = parser.parse(rest)
     if model is None:
         raise UserError("Which model? clue-hf predict MODEL --input rows.jsonl --output answers.jsonl")
+    arguments.input = _checked(arguments.input)
     count = sum(1 for _ in read_rows(arguments.input))  # mistakes in the file show before the model is loaded
     if count == 0:
         raise UserError(f"input {arguments.input!r} has no rows.")
@@ -157,7 +156,7 @@ def _inputs(pipe: UncertaintyPipeline, rows: list[dict[str, Any]], first_row: in
 
 
 def _is_csv(arguments: PredictArguments) -> bool:
-    return _kind(str(arguments.input)) in SEPARATORS
+    return file_kind(str(arguments.input)) in SEPARATORS
 
 
 def _typed(row: dict[str, str], columns: list[TableColumn]) -> dict[str, str]:
@@ -188,48 +187,15 @@ def _signature(model: str, arguments: PredictArguments) -> dict[str, Any]:
     return {"model": model, "calibration": calibration, **settings}
 
 
-# ---- rows of a file, one at a time ----
-
-
-def read_rows(path: str) -> Iterator[dict[str, Any]]:
-    """The rows of a jsonl, csv, tsv or txt file, gzipped or not; raises with the number of one that is none."""
+def _checked(path: str) -> str:
+    """The file of inputs; raises where there is none, or none that can be read row by row."""
     file = Path(path).expanduser()
     if not file.is_file():
         raise UserError(f"input {path!r} does not exist.")
-    kind = _kind(path)
-    if kind not in FORMATS:
+    if file_kind(file) not in FORMATS:
         raise UserError(f"input {path!r} must be one of {', '.join(FORMATS)} (or one of them with .gz).")
     check_header(str(file), "input")
-    opener = gzip.open if file.name.lower().endswith(".gz") else open
-    try:
-        with opener(file, "rt", encoding="utf-8-sig", newline="" if kind in SEPARATORS else None) as lines:
-            yield from _parsed(lines, kind, path)
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"input {path!r} cannot be read: {error}") from error
-
-
-def _kind(path: str) -> str:
-    return Path(path.lower().removesuffix(".gz")).suffix.lstrip(".")
-
-
-def _parsed(lines: Any, kind: str, path: str) -> Iterator[dict[str, Any]]:
-    if kind == "txt":
-        yield from ({"text": line.rstrip("\n")} for line in lines)
-    elif kind == "jsonl":
-        for number, line in enumerate(line for line in lines if line.strip()):
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise UserError(f"input {path!r}: row {number} (counted from 0) is no JSON: {error}") from error
-            if not isinstance(row, dict):
-                raise UserError(f"input {path!r}: row {number} (counted from 0) must be an object, as in {{...}}.")
-            yield row
-    else:
-        reader = csv.DictReader(lines, delimiter=SEPARATORS[kind])
-        for number, row in enumerate(reader):
-            if None in row or None in row.values():
-                raise UserError(f"input {path!r}: row {number} (counted from 0) has not as many values as columns.")
-            yield row
+    return str(file)
 
 
 # ---- what is finished ----

@@ -38,7 +38,7 @@ GROUPS = {
              "source_prefix", "max_source_length", "max_target_length",
              "categorical_columns", "ignored_columns",
              "train_split", "validation_split", "test_split", "split_column", "validation_fraction", "test_fraction",
-             "split_seed", "max_train_samples", "max_eval_samples", "report_splits"],
+             "max_train_samples", "max_eval_samples", "report_splits", "on_bad_row"],
     "Training": ["num_train_epochs", "max_steps", "per_device_train_batch_size", "per_device_eval_batch_size",
                  "gradient_accumulation_steps", "learning_rate", "lr_scheduler_type", "warmup_steps", "optim",
                  "optim_args", "weight_decay", "max_grad_norm", "bf16", "gradient_checkpointing", "torch_compile",
@@ -107,15 +107,19 @@ def make_experiment(
 ) -> Experiment:
     """The kind of experiment that model, config and data ask for."""
     arguments = (model, lora, config, splits, run, data.report_splits, command_line)
+    experiment: Experiment
     if predicts_numbers(model, config):
         from .regressing import RegressionExperiment
 
-        return RegressionExperiment(*arguments, table_columns=data.table_columns)
-    if not _classifies(model, config, splits["train"].column_names):
-        return TextExperiment(*arguments)
-    from .classifying import ClassificationExperiment
+        experiment = RegressionExperiment(*arguments, table_columns=data.table_columns)
+    elif _classifies(model, config, splits["train"].column_names):
+        from .classifying import ClassificationExperiment
 
-    return ClassificationExperiment(*arguments, binary_task=data.binary_task)
+        experiment = ClassificationExperiment(*arguments, binary_task=data.binary_task)
+    else:
+        experiment = TextExperiment(*arguments)
+    experiment.skipped_rows = data.bad_rows.skipped
+    return experiment
 
 
 def load_data(model: ModelArguments, data: DataArguments, config: CLUEConfig) -> Any:

@@ -60,6 +60,7 @@ class Experiment(ABC):
     ) -> None:
         self.model, self.lora, self.config, self.splits, self.arguments = model, lora, config, splits, run
         self.report_splits, self.command = report_splits, command
+        self.skipped_rows: dict[str, Any] = {}  # rows of the data that were left out, by file
         self.folder = Path(str(config.output_dir))
 
     @abstractmethod
@@ -230,11 +231,16 @@ class Experiment(ABC):
             "definitions": {**self.definitions, "seconds_per_step": "median over the optimizer steps"},
             "history": histories,
             "settings": settings,
+            "skipped_rows": self.skipped_rows,
             "versions": {"clue_hf": __version__, "torch": torch.__version__},
         }
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "results.json").write_text(json.dumps(results, indent=2, default=str) + "\n")
-        (folder / "results.md").write_text(self.table(rows) + "\n")
+        left_out = [
+            f"{file}: {found['skipped']:,} of {found['rows']:,} rows left out."
+            for file, found in self.skipped_rows.items()
+        ]
+        (folder / "results.md").write_text("\n\n".join([self.table(rows), *left_out]) + "\n")
         try:
             from ..evaluation.plots import plot_training_curves
         except ImportError:

@@ -270,7 +270,13 @@ class ImageCollator:
 
 
 def _image(row: dict[str, Any]) -> Any:
-    return next(row[name] for name in ("pixel_values", "image", "img") if name in row)
+    name = next((name for name in ("pixel_values", "image", "img") if name in row), None)
+    if name is None:
+        raise UserError(
+            f"A row has {', '.join(row) or 'nothing'}, but no pixel_values, image or img. The Trainer drops columns "
+            "that the model does not take: set remove_unused_columns=False."
+        )
+    return row[name]
 
 
 def _mix(numbers: np.ndarray) -> np.ndarray:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,15 @@ import datasets
 
 from ..errors import UserError
 from ..offline import notice_missing_network
+from .bad_rows import POLICIES, BadRows, bad_texts, read_by_line
 from .columns import check_column, find_image_columns, find_pair, find_text_columns, has_images
 from .labels import check_classes, split_by_label
+from .lines import SEPARATORS, file_kind
+from .needs import as_numbers_again, bad_cells, bad_values, needed_columns
 from .npz import load_npz
 from .splits import split_by_source
-from .tables import read_csv
+from .tables import check_header, read_csv
+from .targets import find_target_column
 
 
 EMBEDDED = "embedded:"
@@ -77,6 +83,16 @@ class DataArguments:
     report_splits: list[str] = field(
         default_factory=lambda: ["test"], metadata={"help": "Splits to report on after training."}
     )
+    on_bad_row: str = field(
+        default="fail",
+        metadata={"help": "Rows that cannot be used: fail (naming the first) or skip (and count them)."},
+    )
+    bad_rows: BadRows = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.on_bad_row not in POLICIES:
+            raise ValueError(f"`on_bad_row` must be one of {', '.join(POLICIES)}, not {self.on_bad_row!r}.")
+        self.bad_rows = BadRows(self.on_bad_row)
 
     @property
     def table_columns(self) -> dict[str, Any]:
@@ -107,13 +123,22 @@ def load_splits(
     task `"regression"`) by their row. Rows are images where `image` names a column, or where they have one with a
     usual name and no usual columns of texts. Files of a `table` are read with all rows of a column in view.
     """
-    given = _load(arguments, table)
+    usable = partial(_usable, arguments, source, target, image, label, task, table)
+    given = _load(arguments, table, usable)
     train = _named(given, arguments.train_split, "train_split")
     images = None
     if task != "regression" and (image or has_images(train.column_names, source, target)):
         images = find_image_columns(train.column_names, image, label)
     wanted = {"train": arguments.train_split, **_evaluation_splits(arguments, given, images is not None)}
     splits = {name: _named(given, split, f"{name}_split") for name, split in wanted.items() if split is not None}
+    for name in arguments.report_splits:
+        if name in given and name not in splits:
+            splits[name] = given[name]
+    if arguments.dataset_name and not arguments.dataset_name.startswith(EMBEDDED):
+        splits = {
+            name: usable(rows, f"The {name} data of {arguments.dataset_name!r}") for name, rows in splits.items()
+        }
+        train = splits["train"]
     fractions = {"validation": arguments.validation_fraction, "test": arguments.test_fraction}
     missing = {name: fraction for name, fraction in fractions.items() if name not in splits}
     if any(missing.values()):
@@ -155,6 +180,32 @@ def _named(given: dict[str, datasets.Dataset], split: str, option: str) -> datas
     return given[split]
 
 
+def _usable(
+    arguments: DataArguments,
+    source: str | None,
+    target: str | None,
+    image: str | None,
+    label: str | None,
+    task: str,
+    table: bool,
+    rows: datasets.Dataset,
+    where: str,
+) -> datasets.Dataset:
+    """The rows that have what the task needs, with the numbers of those that have not."""
+    bad_rows, columns = arguments.bad_rows, rows.column_names
+    try:
+        number = find_target_column(columns, target or label) if table else ""
+        opened = bad_rows.policy == "skip"
+        needed = {} if table else needed_columns(columns, source, target, image, label, task, opened)
+    except UserError:
+        return rows  # without its columns: told of where they are used
+    if table:
+        named = (arguments.categorical_columns or [], arguments.ignored_columns or [], arguments.drop_missing_target)
+        return bad_rows.keep_good(rows, where, bad_cells(rows, number, *named))
+    rows = bad_rows.keep_good(rows, where, bad_values(rows, needed))
+    return as_numbers_again(rows, needed) if bad_rows.skipped else rows
+
+
 def _key(columns: list[str], source: str | None, target: str | None) -> str | None:
     """What makes two rows the same example: the source text, where the rows are pairs."""
     if {"messages", "text"} & set(columns) and not source:
@@ -168,7 +219,9 @@ def _first(split: datasets.Dataset, limit: int | None) -> datasets.Dataset:
     return split if limit is None else split.select(range(min(limit, len(split))))
 
 
-def _load(arguments: DataArguments, table: bool = False) -> dict[str, datasets.Dataset]:
+def _load(
+    arguments: DataArguments, table: bool, usable: Callable[..., datasets.Dataset]
+) -> dict[str, datasets.Dataset]:
     files = {name: getattr(arguments, f"{name}_file") for name in SPLITS}
     if arguments.dataset_name and any(files.values()):
         raise UserError("Give dataset_name or files (train_file ...), not both.")
@@ -177,13 +230,15 @@ def _load(arguments: DataArguments, table: bool = False) -> dict[str, datasets.D
     if not files["train"]:
         raise UserError("No data: set dataset_name or train_file.")
     if arguments.split_column and not _is_npz(files["train"]):
-        return _by_column(load_file(files["train"], "train_file", table), arguments.split_column)
+        rows = load_file(files["train"], "train_file", table, arguments.bad_rows)
+        return _by_column(usable(rows, f"train_file {files['train']!r}"), arguments.split_column)
     given: dict[str, datasets.Dataset] = {}
     for name, path in files.items():
         if path and _is_npz(path):
             given.update(_load_npz_file(path, name))
         elif path:
-            given[name] = load_file(path, f"{name}_file", table)
+            rows = load_file(path, f"{name}_file", table, arguments.bad_rows)
+            given[name] = usable(rows, f"{name}_file {path!r}")
     return given
 
 
@@ -237,29 +292,54 @@ def _load_embedded(name: str) -> dict[str, datasets.Dataset]:
     return load_phrases()
 
 
-def load_file(path: str, option: str, table: bool = False) -> datasets.Dataset:
-    """The rows of a json, jsonl, csv, tsv or parquet file, gzipped or not; `option` names it in error messages."""
-    file = Path(path).expanduser()
+def load_file(path: str, option: str, table: bool = False, bad_rows: BadRows | None = None) -> datasets.Dataset:
+    """
+    The rows of a json, jsonl, csv, tsv or parquet file, gzipped or not.
+
+    Args:
+        path (`str`):
+            The file.
+        option (`str`):
+            The setting that names it, for error messages.
+        table (`bool`, *optional*, defaults to `False`):
+            Find the type of a column in a csv file from all its rows.
+        bad_rows (`BadRows`, *optional*):
+            What to do with rows that cannot be read; by default they raise.
+    """
+    file, where = Path(path).expanduser(), f"{option} {path!r}"
+    bad_rows = bad_rows or BadRows()
     if not file.is_file():
-        raise UserError(f"{option} {path!r} does not exist.")
-    kinds = [suffix.lstrip(".").lower() for suffix in file.suffixes]
-    kind = next((kind for kind in reversed(kinds) if kind != "gz"), "")
+        raise UserError(f"{where} does not exist.")
+    kind = file_kind(file)
     if kind not in FORMATS:
-        raise UserError(f"{option} {path!r} must be one of {', '.join(FORMATS)} (or one of them with .gz).")
+        raise UserError(f"{where} must be one of {', '.join(FORMATS)} (or one of them with .gz).")
     if file.stat().st_size == 0:
-        raise UserError(f"{option} {path!r} is empty.")
-    if table and FORMATS[kind] == "csv":
-        return read_csv(str(file), option)
-    settings: dict[str, Any] = {"sep": "\t"} if kind == "tsv" else {}
+        raise UserError(f"{where} is empty.")
+    if FORMATS[kind] == "csv":
+        check_header(str(file), option)
     try:
-        dataset = datasets.load_dataset(FORMATS[kind], data_files=str(file), split="train", **settings)
+        dataset = read_csv(str(file)) if table and FORMATS[kind] == "csv" else _read(str(file), kind)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         if "corresponds to no data" in str(error):
-            raise UserError(f"{option} {path!r} has no rows.") from error
-        raise UserError(f"{option} {path!r} cannot be read as {kind}: {_reason(error)}") from error
+            raise UserError(f"{where} has no rows.") from error
+        if kind == "parquet":
+            raise UserError(f"{where} cannot be read as {kind}: {_reason(error)}") from error
+        dataset = read_by_line(str(file), where, bad_rows)
     if len(dataset) == 0:
-        raise UserError(f"{option} {path!r} has no rows.")
-    return dataset
+        raise UserError(f"{where} has no rows.")
+    return bad_rows.keep_good(dataset, where, bad_texts(dataset))
+
+
+def _read(file: str, kind: str) -> datasets.Dataset:
+    settings: dict[str, Any] = {}
+    if FORMATS[kind] == "csv":  # pandas takes the words None, null and NA for nothing at all
+        settings = {"sep": SEPARATORS[kind], "keep_default_na": False, "na_values": [""]}
+    verbosity = datasets.logging.get_verbosity()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what cannot be read is told of once, and by us
+    try:
+        return datasets.load_dataset(FORMATS[kind], data_files=file, split="train", **settings)
+    finally:
+        datasets.logging.set_verbosity(verbosity)
 
 
 def _by_column(dataset: datasets.Dataset, column: str) -> dict[str, datasets.Dataset]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import gzip
 import re
+import zlib
 from collections import Counter
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 import datasets
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import UserError
+from .lines import SEPARATORS, file_kind, is_text
 
 
 #: What stands for a missing number or time in a column of texts: what pandas takes for one in a csv file.
@@ -30,7 +31,6 @@ TIME = r"^\d{4}[-/]\d{2}[-/]\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?: 
 OTHER_TIME = r"^\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[T ].*)?$"
 #: How pandas calls an index that was written with the columns.
 INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
-SEPARATORS = {"csv": ",", "tsv": "\t"}
 
 
 class Table:
@@ -149,6 +149,28 @@ def _kind_of_texts(texts: pa.Array, name: str) -> str:
     return "categorical"
 
 
+def unreadable(array: pa.Array) -> np.ndarray:
+    """Which values are neither missing nor what most are: no number among numbers, no time among times, infinite."""
+    if pa.types.is_floating(array.type):
+        return np.isinf(array.to_numpy(zero_copy_only=False))
+    if not _is_text(array.type):
+        return np.zeros(len(array), bool)
+    texts = _values(array)
+    present = len(texts) - texts.null_count
+    bad = np.zeros(len(array), bool)
+    if 2 * _count(texts, TIME, OTHER_TIME) > present:
+        bad = pd.isna(_times(texts))
+    elif 2 * _count(texts, NUMBER) > present:
+        bad = ~np.isfinite([float(text) if re.match(NUMBER, text or "") else np.nan for text in texts.to_pylist()])
+    return bad & pc.is_valid(texts).to_numpy(zero_copy_only=False)
+
+
+def missing(array: pa.Array) -> np.ndarray:
+    """Which values are missing."""
+    array = _values(array) if _is_text(array.type) else array
+    return pc.is_null(array, nan_is_null=True).to_numpy(zero_copy_only=False)
+
+
 def _count(texts: pa.Array, *patterns: str) -> int:
     return pc.sum(pc.match_substring_regex(texts, "|".join(patterns))).as_py() or 0
 
@@ -194,10 +216,7 @@ def as_times(array: pa.Array, name: str, hint: str = "") -> np.ndarray:
     if _is_text(array.type):
         texts = _values(array)
         _check(pc.match_substring_regex(texts, TIME), texts, name, "The column", what, hint)
-        written = pc.replace_substring_regex(texts, r" ?(?:Z|UTC|GMT)$", "")
-        written = pc.replace_substring(written, "/", "-")
-        series = pd.Series(written.to_pylist(), dtype=object)
-        times = pd.to_datetime(series, format="ISO8601", utc=True, errors="coerce").dt.tz_convert(None)
+        times = _times(texts)
         there = pa.array(times.notna().to_numpy())  # false for a 31st of February
         _check(pc.or_(there, pc.is_null(texts)), texts, name, "The column", what, hint)
         return times.to_numpy().astype("datetime64[us]")
@@ -209,6 +228,14 @@ def as_times(array: pa.Array, name: str, hint: str = "") -> np.ndarray:
         array = array.cast(pa.timestamp("us"))
     exact = array.type.unit != "ns"  # nanoseconds are cut
     return array.cast(pa.timestamp("us", array.type.tz), safe=exact).cast(pa.timestamp("us")).to_numpy(False)
+
+
+def _times(texts: pa.Array) -> pd.Series:
+    """Times as they are written, NaT for what is none."""
+    written = pc.replace_substring_regex(texts, r" ?(?:Z|UTC|GMT)$", "")
+    written = pc.replace_substring(written, "/", "-")
+    series = pd.Series(written.to_pylist(), dtype=object)
+    return pd.to_datetime(series, format="ISO8601", utc=True, errors="coerce").dt.tz_convert(None)
 
 
 def _check(good: pa.Array, texts: pa.Array, name: str, option: str, what: str, hint: str) -> None:
@@ -242,22 +269,16 @@ def _text(value: Any, class_names: list[str] | tuple[str, ...]) -> str | None:
 
 
 # ---- csv files ----
-def read_csv(path: str, option: str = "train_file") -> datasets.Dataset:
+def read_csv(path: str) -> datasets.Dataset:
     """
-    The rows of a csv or tsv file, gzipped or not; `option` names it in error messages.
+    The rows of a csv or tsv file, gzipped or not.
 
     The type of a column is found from all its rows. (`datasets` finds it from the first 10,000, and fails at a later
     row that is 1.5 or "n. a." where those were whole numbers, without a word on where it is.)
     """
-    check_header(path, option)
-    try:
-        frame = pd.read_csv(path, sep=SEPARATORS[_ending(path)], low_memory=False)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{option} {path!r} cannot be read: {str(error).strip()}") from error
+    frame = pd.read_csv(path, sep=SEPARATORS[file_kind(path)], low_memory=False)
     if not isinstance(frame.index, pd.RangeIndex):
-        raise UserError(f"{option} {path!r}: the rows have more values than the first line has names.")
-    if not len(frame):
-        raise UserError(f"{option} {path!r} has no rows.")
+        raise ValueError("the rows have more values than the first line has names")
     return datasets.Dataset.from_pandas(frame, preserve_index=False)
 
 
@@ -266,14 +287,17 @@ def check_header(path: str, option: str = "train_file") -> None:
     Raises where the first line of a csv or tsv file names a column twice (readers rename the second one without a
     word), or has other separators. Files of other kinds pass.
     """
-    ending = _ending(path)
+    ending = file_kind(path)
     if ending not in SEPARATORS:
         return
     try:
-        with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
-            names = next(csv.reader(file, delimiter=SEPARATORS[ending]), [])
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+        with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
+            lines = (line.decode("utf-8-sig", errors="surrogateescape") for line in file)
+            names = next(csv.reader(lines, delimiter=SEPARATORS[ending]), [])
+    except (OSError, EOFError, zlib.error, csv.Error) as error:
         raise UserError(f"{option} {path!r} cannot be read: {error}") from error
+    if not all(map(is_text, names)):
+        raise UserError(f"{option} {path!r} cannot be read: its first line is no UTF-8 text.")
     if not any(name.strip() for name in names):
         raise UserError(f"{option} {path!r} is empty, or its first line does not name the columns.")
     twice = [name for name, count in Counter(names).items() if count > 1 and name]
@@ -284,7 +308,3 @@ def check_header(path: str, option: str = "train_file") -> None:
         raise UserError(
             f"{option} {path!r} seems to be separated by {other!r}: a .csv file has commas, a .tsv file has tabs."
         )
-
-
-def _ending(path: str) -> str:
-    return Path(path.lower().removesuffix(".gz")).suffix.lstrip(".")

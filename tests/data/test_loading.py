@@ -236,7 +236,7 @@ def bad_files(folder):
         ({"train_file": "empty.jsonl"}, "is empty"),
         ({"train_file": "header.csv"}, "has no rows"),
         ({"train_file": "words.txt"}, "must be one of json"),
-        ({"train_file": "broken.jsonl"}, "cannot be read as jsonl"),
+        ({"train_file": "broken.jsonl"}, "row . .counted from 0. on line . is no JSON"),
         ({"train_file": "good.jsonl", "split_column": "fold"}, "split_column 'fold' is not in the data"),
         ({"train_file": "good.jsonl", "validation_split": "dev"}, "validation_split 'dev' is not in the data"),
         ({"train_file": "good.jsonl", "report_splits": ["tset"]}, "report_splits 'tset' is not in the data"),

@@ -13,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clue_hf.data.loading import load_file
 from clue_hf.data.tables import MISSING, Table, as_numbers, as_texts, as_times, check_header, find_kind, read_csv
 from clue_hf.errors import UserError
 
@@ -241,14 +242,14 @@ def test_pandas_reads_the_same_markers_as_missing(tmp_path):
         ("t.csv", "a;b\n1;2\n", "separated by ';'"),
         ("t.tsv", "a,b\n1,2\n", "separated by ','"),
         ("t.csv", "a,b\n", "has no rows"),
-        ("t.csv", "a,b\n1,2\n1,2,3\n", "cannot be read.*line 3"),
-        ("t.csv", "a,b\n1,2,3\n1,2,3\n", "more values than"),
+        ("t.csv", "a,b\n1,2\n1,2,3\n", "row 1 .counted from 0. on line 3 has 3 values, but there are 2 columns"),
+        ("t.csv", "a,b\n1,2,3\n1,2,3\n", "row 0 .counted from 0. on line 2 has 3 values.*2 rows are bad"),
     ],
 )
 def test_bad_files(name, text, message, tmp_path):
     path = write(tmp_path / name, text)
     with pytest.raises(UserError, match=message) as raised:
-        read_csv(path, "test_file")
+        load_file(path, "test_file", table=True)
     assert str(raised.value).startswith("test_file")
 
 
