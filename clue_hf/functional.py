@@ -77,6 +77,15 @@ def error_and_entropy(
     return error.where(kept, 0.0), entropy.where(kept, 0.0)
 
 
+def check_labels(labels: torch.Tensor, classes: int | None, ignore_index: int = -100) -> None:
+    """Raises a `ValueError` that names the first label outside a vocabulary or the classes of a model."""
+    if classes is None:
+        return
+    wrong = (labels != ignore_index) & ((labels < 0) | (labels >= classes))
+    if wrong.any():
+        raise ValueError(f"Label {labels[wrong][0].item()} is outside the vocabulary or classes of {classes} entries.")
+
+
 def gaussian_entropy(variance: torch.Tensor) -> torch.Tensor:
     """Entropy of a Gaussian in nats: `0.5 ln(2 pi e variance)`."""
     return 0.5 * (variance.log() + math.log(2 * math.pi * math.e))

@@ -44,11 +44,38 @@ def test_python_examples_compile():
             compile(block, f"{page.name} block {number}", "exec")
 
 
-def test_every_table_of_figures_stands_in_a_result_file():
+def recorded_results():
     files = [*(ROOT / "benchmarks/results").glob("*.md"), *(ROOT / "docs/results").glob("*.md")]
-    recorded = "\n".join(file.read_text() for file in files)
+    return "\n".join(file.read_text() for file in files)
+
+
+def test_every_table_of_figures_stands_in_a_result_file():
+    recorded = recorded_results()
     for page in (ROOT / "README.md", *(ROOT / f"docs/{name}.md" for name in ("results", "which_alpha", "peers"))):
         rows = [line.strip() for line in page.read_text().splitlines() if re.match(r"\s*\|.*\d\.\d", line)]
         assert rows
         for row in rows:
             assert row.rstrip("| ") in recorded, row
+
+
+def test_the_tests_named_for_reliability_exist():
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs/reliability.md").read_text())
+    assert len(named) >= 40
+    for path, name in named:
+        assert re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.MULTILINE), f"{path}::{name}"
+
+
+#: Settings, versions, and constants of definitions: numbers that nothing measured.
+GIVEN = {"0.3", "0.5", "0.8", "0.9", "0.99", "1.25", "0.01", "0.0001", "2.0", "3.11", "5.22", "3.599"}
+NUMBER = r"(?<![\w.])\d+\.\d+(?![\d.]*\d)"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_figure_in_a_sentence_stands_in_a_result_file(page):
+    """Those of method.md are what its script prints, which tests/test_method.py compares."""
+    if page.name == "method.md":
+        return
+    recorded = set(re.findall(NUMBER, recorded_results()))
+    text = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)", "", page.read_text(), flags=re.DOTALL)
+    for number in re.findall(NUMBER, text):
+        assert number in recorded | GIVEN, number

@@ -14,7 +14,7 @@ from ..data.columns import column_values, find_pair
 from ..data.tokenizer import train_tokenizer
 from ..errors import UserError
 from ..evaluation import UncertaintyEvaluator, token_statistics
-from ..evaluation.measures import REFERENCE_VALUES, Columns
+from ..evaluation.measures import REFERENCE_VALUES, Columns, read_texts
 from ..metrics import (
     Measured,
     corpus_quality,
@@ -148,11 +148,12 @@ class TextExperiment(Experiment):
         for split in self.report_splits:
             report = evaluator.evaluate(self.splits[split], config.source_column, config.target_column)
             columns = Columns(report.examples, self.scorers, [self.quality])
+            outputs, references = read_texts(report.examples)
             yield (
                 split,
                 {
-                    "outputs": np.array(columns.outputs),
-                    "references": np.array(columns.references),
+                    "outputs": np.array(outputs),
+                    "references": np.array(references),
                     "quality": columns.qualities[self.quality],
                     **{f"score_{name}": scores for name, scores in columns.scores.items()},
                     "lengths": columns.lengths,

@@ -51,7 +51,9 @@ def run(command: Callable[[Sequence[str]], int], words: Sequence[str]) -> int:
     try:
         return command(words)
     except UserError as error:
-        print(f"clue-hf: error: {error}", file=sys.stderr)
+        from ..hub.escape import without_secrets
+
+        print(f"clue-hf: error: {without_secrets(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as interruption:
         print(f"\nclue-hf: interrupted; {interruption}", file=sys.stderr)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,9 +47,8 @@ def measure(
     main, *others = qualities
     return {
         "n": len(examples),
-        "empty_outputs": sum(not output for output in columns.outputs),
-        "outputs": _outputs(examples, cpmi_tau),
-        "quality": {name: _quality(columns, name, resamples) for name in qualities},
+        **_outputs(examples, cpmi_tau),
+        "quality": _quality(examples, columns, resamples),
         "references": _references(columns, resamples),
         "scorers": _scorers(columns, main, resamples),
         "other_qualities": {
@@ -58,34 +58,44 @@ def measure(
 
 
 class Columns:
-    """The examples read once: an array for each quality and score, and the values of all reference tokens."""
+    """The numbers of the examples: an array for each quality and score, and the values of all reference tokens."""
 
     def __init__(self, examples: Sequence[Example], scorers: Sequence[str], qualities: Sequence[str]) -> None:
         n = len(examples)
         self.scores = {name: np.empty(n) for name in scorers}
         self.qualities = {name: np.empty(n) for name in qualities}
         self.true_entropy = np.full(n, np.nan)
-        self.outputs: list[str] = []
-        self.references: list[str] = []
-        tokens: dict[str, list[np.ndarray]] = {name: [] for name in REFERENCE_VALUES}
+        self.lengths = np.zeros(n, int)
+        tokens = {name: array("f") for name in REFERENCE_VALUES}
         for row, example in enumerate(examples):
             for name, values in self.scores.items():
                 values[row] = example["scores"][name]
             for name, values in self.qualities.items():
                 values[row] = example["qualities"][name]
             self.true_entropy[row] = example.get("true_entropy", np.nan)
-            self.outputs.append(example["output"])
-            self.references.append(example["reference"])
-            for name, parts in tokens.items():
-                parts.append(np.asarray(example[name], dtype=np.float32))
-        self.lengths = np.array([len(part) for part in tokens[REFERENCE_VALUES[0]]])
-        self.tokens = [np.concatenate(parts).astype(float) if parts else np.empty(0) for parts in tokens.values()]
+            for name, numbers in tokens.items():
+                numbers.extend(example[name])
+            self.lengths[row] = len(example[REFERENCE_VALUES[0]])
+        self.tokens = [np.array(numbers, dtype=float) for numbers in tokens.values()]
+
+
+def read_texts(examples: Iterable[Example]) -> tuple[list[str], list[str]]:
+    """The outputs and the references."""
+    outputs, references = [], []
+    for example in examples:
+        outputs.append(example["output"])
+        references.append(example["reference"])
+    return outputs, references
 
 
 def _outputs(examples: Sequence[Example], cpmi_tau: float | None) -> dict[str, Any]:
-    """How many were cut before they ended; their tokens, the perplexity, and the share at which `cpmi` looks away."""
-    tokens, total, unsure, cut = 0, 0.0, 0, 0
+    """
+    How many are empty, and how many were cut before they ended; their tokens, the perplexity, and the share at which
+    `cpmi` looks away.
+    """
+    tokens, total, unsure, cut, empty = 0, 0.0, 0, 0, 0
     for example in examples:
+        empty += not example["output"]
         cut += not example["ended"]
         tokens += len(example["tokens"])
         total -= sum(example["token_log_probabilities"])
@@ -97,7 +107,7 @@ def _outputs(examples: Sequence[Example], cpmi_tau: float | None) -> dict[str, A
     }
     if cpmi_tau is not None:
         found["share_of_tokens_above_cpmi_tau"] = unsure / tokens if tokens else None
-    return found
+    return {"empty_outputs": empty, "outputs": found}
 
 
 def definitions(metrics: dict[str, Any]) -> dict[str, str]:
@@ -118,11 +128,15 @@ def definitions(metrics: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _quality(columns: Columns, name: str, resamples: int) -> dict[str, Any]:
-    corpus = corpus_quality_interval(name, columns.outputs, columns.references, resamples=resamples)
+def _quality(examples: Sequence[Example], columns: Columns, resamples: int) -> dict[str, Any]:
+    """Each quality, of all outputs together and as a mean; only here are the texts in memory."""
+    texts = read_texts(examples)
     return {
-        "mean": _entry(bootstrap_interval(np.mean, columns.qualities[name], resamples=resamples)),
-        "corpus": _entry(corpus),
+        name: {
+            "mean": _entry(bootstrap_interval(np.mean, values, resamples=resamples)),
+            "corpus": _entry(corpus_quality_interval(name, *texts, resamples=resamples)),
+        }
+        for name, values in columns.qualities.items()
     }
 
 

@@ -19,7 +19,7 @@ HIDDEN = "***"
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]+")
 _MARKDOWN = re.compile(r"([\\`*_\[\]#|~$!])")
-_SECRET_OPTION = re.compile(r"--\w*(token|password|secret|api_key)", re.IGNORECASE)
+_SECRET_OPTION = re.compile(r"--[\w-]*(token|password|secret|api[_-]key)", re.IGNORECASE)
 # folders from the root of a disk, not those of an address (https://...) or of a relative path
 _FOLDERS = re.compile(r"(?<![\w:/\\.~-])(?:~|[A-Za-z]:)?[\\/](?:[^\s\\/'\":,;|<>]+[\\/])+")
 

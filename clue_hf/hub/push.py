@@ -21,7 +21,7 @@ from ..models.uncertainty_file import UNCERTAINTY_FILE, read_uncertainty
 from .card import CARD, Wishes, is_ours, wishes_of, write_card
 from .card_model import read_training
 from .card_reports import REPORT
-from .escape import TOKEN, secrets
+from .escape import TOKEN, secrets, without_secrets
 
 
 logger = logging.get_logger(__name__)
@@ -246,7 +246,7 @@ def hub_errors(repo_id: str) -> Iterator[None]:
             f"{repo_id} was not uploaded: the connection to {constants.ENDPOINT} failed ({reason}). {AGAIN}"
         ) from error
     except ValueError as error:  # the client's own checks: the head of a card
-        raise UserError(f"{repo_id} was not uploaded: {' '.join(str(error).split())}") from error
+        raise UserError(f"{repo_id} was not uploaded: {_one_line(error)}") from error
 
 
 def _reasons(repo_id: str) -> dict[int, str]:
@@ -260,12 +260,17 @@ def _reasons(repo_id: str) -> dict[int, str]:
 
 
 def _failure(status: int, error: Exception) -> str:
-    return f"{status} from the Hub, and nothing was uploaded: {_first_line(error)}"
+    return f"{status} from the Hub, and nothing was uploaded: {_one_line(error)}."
+
+
+def _one_line(error: Exception) -> str:
+    """What went wrong, without the token that a server may repeat."""
+    return without_secrets(" ".join(str(error).split())) or type(error).__name__
 
 
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    return without_secrets(lines[0]) if lines else type(error).__name__
 
 
 def _size(number: float) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,8 @@ def alignment_error(error: Any, uncertainty: Any, num_bins: int = 15) -> float:
     Returns nan without items.
     """
     error, uncertainty = checked_arrays(error=error, uncertainty=uncertainty)
-    return _mean_gap(_alignment_gaps(error, uncertainty, np.zeros(len(error), int), num_bins), len(error))
+    gaps = np.column_stack(list(_alignment_gaps(error, uncertainty, np.zeros(len(error), int), num_bins)))
+    return _mean_gap(gaps, len(error))
 
 
 def confidence_calibration_error(confidence: Any, correct: Any, num_bins: int = 15) -> float:
@@ -29,7 +32,8 @@ def confidence_calibration_error(confidence: Any, correct: Any, num_bins: int = 
     mean confidence|` over `num_bins` bins of equal width, each `(low, high]`. Returns nan without items.
     """
     confidence, correct = checked_arrays(confidence=confidence, correct=correct)
-    return _mean_gap(_confidence_gaps(confidence, correct, np.zeros(len(correct), int), num_bins), len(correct))
+    gaps = np.bincount(_confidence_bins(confidence, num_bins), correct - confidence, minlength=num_bins)
+    return _mean_gap(gaps[None], len(correct))
 
 
 def calibration_intervals(
@@ -87,40 +91,56 @@ def measured_calibration(
     examples, example = np.unique(np.asarray(example_of_token).reshape(-1), return_inverse=True)
     if len(example) != len(error):
         raise ValueError(f"There are {len(error)} tokens but `example_of_token` has {len(example)} entries.")
-    gaps = {
-        "alignment_error": _alignment_gaps(error, uncertainty, example, num_bins),
-        "confidence_calibration_error": _confidence_gaps(confidence, correct, example, num_bins),
-    }
-    tokens = np.bincount(example).astype(float)
-    drawn = resampled_sums(np.column_stack([tokens, *gaps.values()]), resamples, seed)
+    table = np.empty((len(examples), 1 + 2 * num_bins))
+    gaps = (
+        _alignment_gaps(error, uncertainty, example, num_bins),
+        _confidence_gaps(confidence, correct, example, num_bins),
+    )
+    for place, column in enumerate(chain(*gaps), 1):
+        table[:, place] = column
+    table[:, 0] = np.bincount(example)
+    drawn = resampled_sums(table, resamples, seed)
     measured = {}
-    for (name, table), columns in zip(gaps.items(), np.split(drawn[:, 1:], 2, axis=1), strict=True):
-        values = np.abs(columns).sum(axis=1) / drawn[:, 0]
-        measured[name] = Measured(_mean_gap(table, len(error)), None, len(examples), values)
+    for name, first in (("alignment_error", 1), ("confidence_calibration_error", 1 + num_bins)):
+        columns = slice(first, first + num_bins)
+        values = np.abs(drawn[:, columns]).sum(axis=1) / drawn[:, 0]
+        measured[name] = Measured(_mean_gap(table[:, columns], len(error)), None, len(examples), values)
     return measured
 
 
-def _alignment_gaps(error: np.ndarray, uncertainty: np.ndarray, example: np.ndarray, num_bins: int) -> np.ndarray:
+def _alignment_gaps(
+    error: np.ndarray, uncertainty: np.ndarray, example: np.ndarray, num_bins: int
+) -> Iterator[np.ndarray]:
     """
-    Sum of `error - uncertainty` by example and bin of equal mass, as `(examples, num_bins)`. Equal uncertainties that
-    reach over several bins count in each with the share of them that falls there.
+    Sum of `error - uncertainty` by example, for each bin of equal mass. Equal uncertainties that reach over several
+    bins count in each with the share of them that falls there.
     """
-    _, group, counts = np.unique(uncertainty, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
+    group, counts = np.unique(uncertainty, return_inverse=True, return_counts=True)[1:]
+    starts, ends = np.cumsum(counts) - counts, np.cumsum(counts)
     size, larger = divmod(len(error), num_bins)
     sizes = np.where(np.arange(num_bins) < larger, size + 1, size)
-    columns = []
     for low, high in zip(np.cumsum(sizes) - sizes, np.cumsum(sizes), strict=True):
-        inside = np.minimum(ends, high) - np.maximum(ends - counts, low)
-        columns.append(np.bincount(example, (error - uncertainty) * (inside.clip(0) / counts)[group]))
-    return np.column_stack(columns)
+        first, last = np.searchsorted(ends, low, side="right"), np.searchsorted(starts, high)
+        share = np.minimum(ends[first:last], high) - np.maximum(starts[first:last], low)
+        inside = np.flatnonzero((group >= first) & (group < last))
+        gaps = (error[inside] - uncertainty[inside]) * (share / counts[first:last])[group[inside] - first]
+        yield np.bincount(example[inside], gaps, minlength=example.max(initial=-1) + 1)
 
 
-def _confidence_gaps(confidence: np.ndarray, correct: np.ndarray, example: np.ndarray, num_bins: int) -> np.ndarray:
-    """Sum of `correct - confidence` by example and bin of equal width, as `(examples, num_bins)`."""
-    bins = np.clip(np.ceil(confidence * num_bins).astype(int) - 1, 0, num_bins - 1)
-    cells = (example.max(initial=-1) + 1) * num_bins
-    return np.bincount(example * num_bins + bins, correct - confidence, minlength=cells).reshape(-1, num_bins)
+def _confidence_gaps(
+    confidence: np.ndarray, correct: np.ndarray, example: np.ndarray, num_bins: int
+) -> Iterator[np.ndarray]:
+    """Sum of `correct - confidence` by example, for each bin of equal width."""
+    bins = _confidence_bins(confidence, num_bins)
+    for number in range(num_bins):
+        inside = np.flatnonzero(bins == number)
+        gaps = correct[inside] - confidence[inside]
+        yield np.bincount(example[inside], gaps, minlength=example.max(initial=-1) + 1)
+
+
+def _confidence_bins(confidence: np.ndarray, num_bins: int) -> np.ndarray:
+    """The number of the bin of equal width, `(low, high]`, that each confidence is in."""
+    return np.clip(np.ceil(confidence * num_bins).astype(int) - 1, 0, num_bins - 1)
 
 
 def _mean_gap(gaps: np.ndarray, n: int) -> float:

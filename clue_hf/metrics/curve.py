@@ -12,6 +12,7 @@ are made once, [`Items`] and [`Curve`] for each resample.
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 
 import numpy as np
@@ -68,8 +69,8 @@ class Items:
 
     @cached_property
     def best(self) -> Curve:
-        """The curve of the best possible order."""
-        return Curve(self, self.qualities.order)
+        """The curve of the best possible order. Of a copy: a circle of the two would outlive its resample for long."""
+        return Curve(copy(self), self.qualities.order)
 
 
 class Curve:

@@ -13,6 +13,8 @@ from .clusters import measured_cluster_mean, resampled_sums
 
 
 QUALITIES = ("bleu", "chrf", "rouge1", "rouge2", "rougeL")
+#: Texts whose n-grams are in memory at once.
+CHUNK = 1024
 
 
 def corpus_quality(name: str, predictions: Sequence[str], references: Sequence[str]) -> float:
@@ -55,7 +57,8 @@ def measured_corpus_quality(
         values = 100 * sentence_quality(name, predictions, references)
         return measured_cluster_mean(values, np.ones(len(values)), resamples, seed)
     metric = _sacrebleu(name)
-    table = np.array(metric._extract_corpus_statistics(list(predictions), [list(references)]), dtype=float)
+    chunks = [slice(start, start + CHUNK) for start in range(0, len(predictions), CHUNK)]
+    table = np.concatenate([_statistics(metric, predictions[chunk], references[chunk]) for chunk in chunks])
 
     def score(totals: np.ndarray) -> float:
         return metric._compute_score_from_stats(totals.astype(int).tolist()).score
@@ -73,6 +76,7 @@ def sentence_quality(name: str, predictions: Sequence[str], references: Sequence
     score = _rouge(name) if name.startswith("rouge") else _sentence_score(name)
     pairs = zip(predictions, references, strict=True)
     values = np.array([score(text, reference) if text and reference else 0.0 for text, reference in pairs])
+    _forget()
     return values.clip(0, 1)  # sacrebleu's 100 is 100.00000000000004
 
 
@@ -102,6 +106,22 @@ def _sacrebleu(name: str, sentence: bool = False) -> Any:
     if name == "chrf":
         return CHRF()
     return BLEU(effective_order=sentence, force=True)  # force: no advice to detokenise, whatever the language
+
+
+def _statistics(metric: Any, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+    """The numbers of each text that sacrebleu sums up: matches and lengths."""
+    found = np.array(metric._extract_corpus_statistics(list(predictions), [list(references)]), dtype=float)
+    _forget()
+    return found
+
+
+def _forget() -> None:
+    """Empties sacrebleu's memory of the last 65,536 texts and their tokens: nobody here asks for one of them again."""
+    from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+    from sacrebleu.tokenizers.tokenizer_re import TokenizerRegexp
+
+    for tokenizer in (Tokenizer13a, TokenizerRegexp):
+        tokenizer.__call__.cache_clear()
 
 
 def _sentence_score(name: str) -> Any:

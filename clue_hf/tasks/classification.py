@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from ..functional import error_and_entropy
+from ..functional import check_labels, error_and_entropy
 from ..kernels import logit_statistics
 from .base import Prediction
 from .passes import PassTask
@@ -59,6 +59,7 @@ class ClassificationTask(PassTask):
         if labels is None:
             raise ValueError("The batch has no `labels`: give the dataset a label column.")
         outputs = self.log_probabilities(model, inputs, self.passes_for(model, objective.alpha))
+        check_labels(labels, outputs.shape[-1])
         kept = labels != -100
         logits, targets = outputs[kept], labels[kept]
         error, entropy = error_and_entropy(logits, targets)
@@ -77,7 +78,11 @@ class ClassificationTask(PassTask):
         """ln p_MC of every class, (examples, classes); the logits where there is one pass only."""
         logits = self.logits(model, inputs, passes).flatten(0, 1)
         self.num_classes = logits.shape[-1]
-        return logits[0] if len(logits) == 1 else logits.log_softmax(-1).logsumexp(0) - math.log(len(logits))
+        if len(logits) == 1:
+            return logits[0]
+        # the floor keeps the gradient of a class at -inf in every pass at 0 instead of NaN
+        floored = logits.log_softmax(-1).clamp(min=torch.finfo(logits.dtype).min)
+        return floored.logsumexp(0) - math.log(len(logits))
 
     @torch.no_grad()
     def describe(self, model: nn.Module, inputs: dict[str, Any], passes: int = 1) -> torch.Tensor:

@@ -120,3 +120,39 @@ def test_objectives_that_look_at_all_the_data_after_each_epoch(classifiers):
             assert two[objective]["state"][name] == pytest.approx(values, rel=1e-4), name
     assert 0 < sum(one["euat"]["state"]["wrong"]) < 32
     assert max(one["cals"]["state"]["lam"]) > 1e-3
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory):
+    """The same about numbers."""
+    one, two = both("numbers", tmp_path_factory.mktemp("numbers"))
+    return {case: (found, two[case]) for case, found in one.items()}
+
+
+def test_numbers_for_every_layout_on_one_and_two_processes(numbers):
+    one, two = numbers["number_layouts"]
+    assert (len(one), len(two)) == (4, 3)  # 16x1, 8x2, 4x4, 1x16; 8x1, 4x2, 1x8 on each
+    for lines in (*one.values(), *two.values()):
+        close(lines, one["16x1"])
+
+
+def test_numbers_are_predicted_once_and_in_order(numbers):
+    one, two = numbers["number_evaluation"]
+    assert len(one["labels"]) == len(set(one["labels"])) == 7
+    assert two["labels"] == pytest.approx(one["labels"], rel=1e-6)
+    assert two["metrics"] == pytest.approx(one["metrics"], rel=1e-5)
+    for row, other in zip(two["predictions"], one["predictions"], strict=True):
+        assert row == pytest.approx(other, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.slow
+def test_two_processes_keep_the_best_and_the_newest_checkpoint_and_resume(tmp_path):
+    found = run("saving", 2, tmp_path / "two")
+    for kind, entry in found.items():
+        assert entry["kept"][0] == "checkpoint-4", kind
+        assert set(entry["kept"]) == {"checkpoint-4", entry["best"]}, kind
+        assert entry["damage"] == [None] * len(entry["kept"]), kind
+        assert entry["temporary"] == []
+        assert entry["same"], kind
+    # the error falls, so that the highest comes early, and rotation has had some to spare
+    assert any(entry["best"] != "checkpoint-4" for entry in found.values())

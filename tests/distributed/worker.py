@@ -8,9 +8,11 @@ import datasets
 import torch
 from classifiers import NEVER, class_trainer, image_data, make_frozen_resnet, make_vit
 from helpers import log_lines, make_batch, make_data, make_model, make_trainer
+from reliability.kinds import KINDS, make_kind, weights_of
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from clue_hf import UncertaintyEvaluator
+from clue_hf.checkpoints import checkpoints, damage
 from clue_hf.data.embedded.phrases import phrase_rows
 from clue_hf.evaluation.classes import class_log_probabilities
 from clue_hf.objectives import CLUE
@@ -173,6 +175,68 @@ def class_objectives(folder, world):
 def classifiers(folder, world):
     """All of these, because starting the processes takes most of the time."""
     cases = (class_layouts, class_evaluation, class_objectives)
+    return {case.__name__: case(folder, world) for case in cases}
+
+
+def number_layouts(folder, world):
+    """Two steps of 16 rows of a table."""
+    found = {}
+    for batch in (16, 8, 4, 1):
+        accumulation = 16 // batch // world
+        if accumulation:
+            trainer = make_kind(
+                "number", folder, dropout=False, rows=32, alpha=0.7, per_device_train_batch_size=batch,
+                gradient_accumulation_steps=accumulation,
+            )  # fmt: skip
+            trainer.train()
+            lines = [(line["loss"], line["grad_norm"], line["error"]) for line in log_lines(trainer)]
+            found[f"{batch}x{accumulation}"] = lines
+    return found
+
+
+def number_evaluation(folder, world):
+    """Seven rows in batches of two: each counted once, in the order of the data."""
+    trainer = make_kind("number", folder, dropout=False, per_device_eval_batch_size=2)
+    predicted = trainer.predict(trainer.eval_dataset)
+    names = ("loss", "error", "uncertainty", "calibration")
+    return {
+        "metrics": {name: predicted.metrics[f"test_{name}"] for name in names},
+        "labels": predicted.label_ids.flatten().tolist(),
+        "predictions": predicted.predictions.tolist(),
+    }
+
+
+def saving(folder, world):
+    """Checkpoints of all processes: the newest and the best are kept, and what is trained from one ends the same."""
+    found = {}
+    for kind in KINDS:
+        settings = {
+            "max_steps": 4, "save_strategy": "steps", "save_steps": 1, "eval_strategy": "steps", "eval_steps": 1,
+            "load_best_model_at_end": True, "metric_for_best_model": "error", "greater_is_better": True,
+            "save_total_limit": 2, "learning_rate": 1e-3, "per_device_train_batch_size": 8 // world,
+        }  # fmt: skip
+        place = folder / kind
+        first = make_kind(kind, place, **settings)
+        first.train()
+        kept = checkpoints(place)
+        found[kind] = {
+            "kept": [path.name for path in kept],
+            "best": Path(first.state.best_model_checkpoint).name,
+            "damage": [damage(path) for path in kept],
+            "temporary": [str(path) for path in place.rglob("*.tmp")],
+        }
+        settings = {**settings, "load_best_model_at_end": False, "save_total_limit": None}
+        whole = make_kind(kind, folder / f"{kind} whole", **settings)
+        whole.train()
+        again = make_kind(kind, folder / f"{kind} again", seed=5, **settings)
+        again.train(resume_from_checkpoint=str(folder / f"{kind} whole" / "checkpoint-2"))
+        weights = weights_of(again)
+        found[kind]["same"] = all(torch.equal(value, weights[name]) for name, value in weights_of(whole).items())
+    return found
+
+
+def numbers(folder, world):
+    cases = (number_layouts, number_evaluation)
     return {case.__name__: case(folder, world) for case in cases}
 
 

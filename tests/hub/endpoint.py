@@ -315,6 +315,7 @@ class Failure:
     times: float  # how many fail then
     status: int
     cut: Literal["upload", "answer"] | None
+    message: str = ""
 
 
 class HubEndpoint:
@@ -357,6 +358,7 @@ class HubEndpoint:
         status: int = 500,
         cut: Literal["upload", "answer"] | None = None,
         times: float = 1,
+        message: str = "",
     ) -> None:
         """
         Makes the `n`-th request from now on fail, counted among those that match, and the `times - 1` after it
@@ -374,11 +376,13 @@ class HubEndpoint:
                 `"answer"` in the middle of the answer, so that all is done and the client does not know.
             times (`float`, *optional*, defaults to 1):
                 How many fail. The client tries some requests again.
+            message (`str`, *optional*):
+                What the answer says of the failure.
         """
         if n < 1:
             raise ValueError(f"n is {n}; the next request is number 1")
         with self._lock:
-            self._failures.append(Failure(matching, n - 1, times, status, cut))
+            self._failures.append(Failure(matching, n - 1, times, status, cut, message))
 
     def heal(self) -> None:
         """Forgets all failures that were asked for."""
@@ -432,7 +436,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         # the client waits a second longer than it is told to before it tries again
-        failed = failure and not failure.cut and Answer(b"{}", failure.status, {"Retry-After": "0"})
+        failed = failure and not failure.cut and Refusal(failure.status, failure.message).answer
+        if failed:
+            failed.headers["Retry-After"] = "0"
         answer = failed or hub.protocol.answer(request)
         self.send_response(answer.status)
         for key, value in {**answer.headers, "Content-Length": str(len(answer.body))}.items():

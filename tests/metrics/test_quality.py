@@ -67,6 +67,18 @@ def test_interval_is_the_plain_bootstrap_of_the_corpus_quality(name):
     assert found.low < found.value < found.high
 
 
+@pytest.mark.parametrize("name", ["bleu", "chrf"])
+def test_chunks_of_texts_do_not_matter_and_are_not_remembered(name, monkeypatch):
+    from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+
+    texts = ["the cat sat on a mat .", "a dog", "", "a dog barks at night ."]
+    whole = corpus_quality_interval(name, texts, REFERENCES * 2, resamples=20)
+    monkeypatch.setattr("clue_hf.metrics.quality.CHUNK", 3)
+    assert corpus_quality_interval(name, texts, REFERENCES * 2, resamples=20) == whole
+    sentence_quality(name, texts, REFERENCES * 2)
+    assert Tokenizer13a.__call__.cache_info().currsize == 0
+
+
 def test_interval_of_no_texts():
     for name in QUALITIES:
         empty = corpus_quality_interval(name, [], [], resamples=5)

@@ -1,11 +1,11 @@
-"""A training in a process of its own, to be killed, stopped, or left without room: `worker.py FOLDER KIND`."""
+"""A training in a process of its own, to be killed, stopped, or left without room: `worker.py FOLDER HOW [WHAT]`."""
 
 import resource
 import signal
 import sys
 import time
 
-from helpers import make_data, make_model, make_trainer
+from reliability.kinds import KINDS, make_kind
 from transformers import TrainerCallback
 
 from clue_hf.checkpoints import checkpoints
@@ -31,7 +31,7 @@ class Full(TrainerCallback):
         resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
 
 
-KINDS = {
+HOW = {
     "slow": ({"max_steps": 400, "save_strategy": "no"}, Slowly(0.05)),
     "full": ({"max_steps": 6, "save_steps": 2}, Full()),
     "often": ({"max_steps": 80, "save_steps": 1, "save_total_limit": 3, "logging_steps": 1000}, Slowly(0.0)),
@@ -39,12 +39,11 @@ KINDS = {
 
 
 def train(words):
-    folder, kind, *others = words
-    steps, callback = KINDS[kind]
-    trainer = make_trainer(
-        make_model("t5", dropout=True), folder, make_data("t5"), callbacks=[callback], per_device_train_batch_size=2,
-        **{"save_strategy": "steps", **steps},
-    )  # fmt: skip
+    folder, how, *others = words
+    steps, callback = HOW[how]
+    kind = next((word for word in others if word in KINDS), "text")
+    trainer = make_kind(kind, folder, per_device_train_batch_size=2, **{"save_strategy": "steps", **steps})
+    trainer.add_callback(callback)
     trainer.train(resume_from_checkpoint="resume" in others and bool(checkpoints(folder)))
     trainer.save_model()
     return 0

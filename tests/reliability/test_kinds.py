@@ -1,0 +1,171 @@
+"""What test_checkpoints.py shows for texts, for images and tables too: damage, kills, full disks, resuming, locks."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from reliability.kinds import make_kind, weights_of
+from safetensors.torch import load_file
+
+from clue_hf.checkpoints import MANIFEST, checkpoints, damage, write_manifest
+from clue_hf.errors import UserError
+
+
+SETTINGS = {"max_steps": 6, "save_strategy": "steps", "save_steps": 2, "per_device_train_batch_size": 4}
+WORKER = Path(__file__).with_name("worker.py")
+ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{WORKER.parents[1]}:{WORKER.parents[2]}", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(params=["image", "number"])
+def kind(request):
+    return request.param
+
+
+def trained(kind, folder, wish=None, **settings):
+    trainer = make_kind(kind, folder, seed=9 if wish else 0, **{**SETTINGS, **settings})
+    trainer.train(resume_from_checkpoint=wish)
+    return trainer
+
+
+def same(one, other):
+    weights = weights_of(other)
+    return all(torch.equal(weight, weights[name]) for name, weight in weights_of(one).items())
+
+
+def start(folder, *words):
+    return subprocess.Popen(
+        [sys.executable, str(WORKER), str(folder), *words],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT,
+    )  # fmt: skip
+
+
+def test_damaged_checkpoints_are_passed_over(kind, tmp_path, caplog):
+    whole = trained(kind, tmp_path / "run")
+    weights = tmp_path / "run/checkpoint-6/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-10])
+    (tmp_path / "run/checkpoint-4/trainer_state.json").write_text("{")
+    again = trained(kind, tmp_path / "run", True)
+    assert same(whole, again)
+    assert "checkpoint-6 is passed over: model.safetensors has" in caplog.text
+    assert "checkpoint-4 is passed over: trainer_state.json has 1 bytes" in caplog.text
+    for folder in checkpoints(tmp_path / "run"):
+        (folder / "trainer_state.json").unlink()
+    with pytest.raises(UserError, match=r"None of the checkpoints .*trainer_state.json is missing"):
+        trained(kind, tmp_path / "run", True)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"save_strategy": "epoch", "max_steps": -1, "num_train_epochs": 3},
+        {"max_steps": 4, "gradient_accumulation_steps": 16, "per_device_train_batch_size": 2},  # over an epoch
+    ],
+    ids=["epochs", "long windows"],
+)
+def test_resuming_anywhere_equals_not_stopping(kind, settings, tmp_path):
+    whole = trained(kind, tmp_path / "run", **settings)
+    found = checkpoints(tmp_path / "run")
+    assert len(found) >= 2
+    for number, folder in enumerate(found):
+        assert same(whole, trained(kind, tmp_path / str(number), str(folder), **settings)), folder.name
+
+
+def test_random_numbers_of_another_numpy_are_told_not_loaded_unsafely(kind, tmp_path, caplog):
+    trained(kind, tmp_path / "run")
+    folder = tmp_path / "run/checkpoint-4"
+
+    class Other:
+        def __reduce__(self):
+            return (os.system, (f"touch {tmp_path / 'run-by-a-pickle'}",))
+
+    state = {"python": Other(), "numpy": np.random.get_state(), "cpu": torch.random.get_rng_state()}
+    torch.save(state, folder / "rng_state.pth", pickle_module=pickle)
+    write_manifest(folder)
+    trained(kind, tmp_path / "again", str(folder))
+    assert "was not restored" in caplog.text
+    assert not (tmp_path / "run-by-a-pickle").exists()
+
+
+def test_other_settings_are_refused_or_recorded(kind, tmp_path):
+    trained(kind, tmp_path / "run")
+    checkpoint = str(tmp_path / "run/checkpoint-4")
+    with pytest.raises(UserError, match=r"another alpha \(0.9, now 0.5\), mc_samples .*allow_config_change"):
+        trained(kind, tmp_path / "new", checkpoint, alpha=0.5, mc_samples=4)
+    again = trained(kind, tmp_path / "new", checkpoint, alpha=0.5, mc_samples=4, allow_config_change=True)
+    again.save_model()
+    recorded = json.loads((tmp_path / "new/training_settings.json").read_text())["changes"]
+    assert [(change["setting"], change["now"]) for change in recorded] == [("alpha", 0.5), ("mc_samples", 4)]
+
+
+def test_the_only_whole_checkpoint_outlives_a_save_that_fails(kind, tmp_path, monkeypatch):
+    trainer = make_kind(kind, tmp_path, **SETTINGS, save_total_limit=1)
+    plain = trainer._save_optimizer_and_scheduler
+
+    def fails(folder):
+        if "checkpoint-4" in str(folder):
+            raise OSError(28, "No space left on device")
+        plain(folder)
+
+    monkeypatch.setattr(trainer, "_save_optimizer_and_scheduler", fails)
+    with pytest.raises(UserError, match="could not be saved.*No space left.*as they were"):
+        trainer.train()
+    assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-2"]
+    assert damage(tmp_path / "checkpoint-2") is None
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+@pytest.mark.slow
+def test_sigterm_saves_once_and_ends_with_its_own_code(kind, tmp_path):
+    process = start(tmp_path / "run", "slow", kind)
+    assert process.stdout.readline().startswith("step")
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.05)
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)  # harmless
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 143, errors[-2000:]
+    [folder] = checkpoints(tmp_path / "run")
+    assert damage(folder) is None
+
+
+@pytest.mark.slow
+def test_two_trainings_do_not_share_a_folder(kind, tmp_path):
+    process = start(tmp_path / "run", "slow", kind)
+    try:
+        assert process.stdout.readline().startswith("step")
+        with pytest.raises(UserError, match="Another training writes to"):
+            trained(kind, tmp_path / "run")
+    finally:
+        process.kill()
+        process.communicate()
+    trained(kind, tmp_path / "run")  # the dead hold no lock
+
+
+@pytest.mark.slow
+def test_killed_at_random_points_it_ends_as_if_it_had_not_been(kind, tmp_path):
+    """SIGKILL at any time, in the middle of saving too: a checkpoint is saved after every step."""
+    generator = np.random.default_rng(1)
+    words = ["often", kind]
+    for _ in range(5):
+        process = start(tmp_path / "run", *words, "resume")
+        for _ in range(int(generator.integers(1, 4))):
+            assert process.stdout.readline().startswith("step"), process.communicate()[1][-2000:]
+        time.sleep(generator.uniform(0, 0.08))
+        process.kill()
+        process.communicate()
+    for name, more in (("run", ["resume"]), ("whole", [])):
+        process = start(tmp_path / name, *words, *more)
+        _, errors = process.communicate(timeout=240)
+        assert process.returncode == 0, errors[-2000:]
+    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("run", "whole"))
+    assert one.keys() == other.keys()
+    assert all(torch.equal(weight, other[name]) for name, weight in one.items())
+    assert (checkpoints(tmp_path / "run")[0] / MANIFEST).exists()
