@@ -73,13 +73,14 @@ results-xsum: $(READY)  ## compare CE with CLUE on a few thousand summaries (XSU
 		--max_source_length 256 --max_target_length 48 --per_device_train_batch_size 16 --plain_steps 500 --max_steps 700 \
 		--validation_fraction 0.05 --test_fraction 0.1 --methods ce,clue --output_dir out/xsum
 
+FEW = --max_eval_samples 64 --num_samples 5 --max_target_length 40
+
 results-smollm2: $(READY)  ## SmolLM2-135M with LoRA, CE and CLUE, on Multi30k (SMOLLM2=folder, MULTI30K=file)
 	$(BIN)/clue-hf compare configs/smollm2_lora.yaml --model_name_or_path $(SMOLLM2) --train_file $(MULTI30K) $(EN_FR) \
-		$(MULTI30K_SPLITS) --max_train_samples 4000 --max_eval_samples 100 --seeds 1 --methods ce,clue \
-		--disable_tqdm true --output_dir out/smollm2
+		$(MULTI30K_SPLITS) --max_train_samples 4000 $(FEW) --seeds 1 --methods ce,clue --disable_tqdm true \
+		--output_dir out/smollm2
 	$(BIN)/clue-hf evaluate $(SMOLLM2) --config configs/smollm2_lora.yaml --train_file $(MULTI30K) $(EN_FR) \
-		$(MULTI30K_SPLITS) --max_eval_samples 100 --compare out/smollm2/cells/clue/seed-42/model \
-		--report_dir out/smollm2/before
+		$(MULTI30K_SPLITS) $(FEW) --compare out/smollm2/cells/clue/seed-42/model --report_dir out/smollm2/before
 
 CIFAR10 ?= cifar10.npz
 SMALL = --model_preset resnet8 --bf16 false --dataloader_num_workers 0 --eval_strategy no --save_strategy no \
