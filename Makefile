@@ -42,6 +42,7 @@ bench: $(READY)  ## run the speed and memory benchmarks
 	$(BIN)/python benchmarks/mc_dropout.py --task tabular
 	$(BIN)/python benchmarks/abstention.py
 	$(BIN)/python benchmarks/pipeline.py
+	$(BIN)/python benchmarks/evaluation_memory.py
 
 bench-peer: $(READY)  ## evaluate beside LM-Polygraph, in an environment of its own (a quarter of an hour and some gigabytes)
 	$(BIN)/python benchmarks/evaluate.py --peer_python auto --peer_folder out/lm-polygraph --examples 48 --rounds 1

@@ -166,6 +166,8 @@ def _evaluator(name: str, arguments: EvaluateArguments, device: Any) -> Uncertai
 
 def _rows(arguments: EvaluateArguments, data: DataArguments) -> Any:
     data.report_splits = [arguments.split]
+    if getattr(data, f"{arguments.split}_file", None) and not (data.dataset_name or data.train_file):
+        data.train_split, data.validation_fraction, data.test_fraction = arguments.split, 0.0, 0.0  # nothing to split
     return load_splits(data, arguments.source_column, arguments.target_column)[arguments.split]
 
 

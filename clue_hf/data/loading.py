@@ -227,9 +227,9 @@ def _load(
         raise UserError("Give dataset_name or files (train_file ...), not both.")
     if arguments.dataset_name:
         return _load_named(arguments.dataset_name, arguments.dataset_config, arguments.dataset_revision)
-    if not files["train"]:
+    if not any(files.values()) or not files.get(arguments.train_split, files["train"]):
         raise UserError("No data: set dataset_name or train_file.")
-    if arguments.split_column and not _is_npz(files["train"]):
+    if arguments.split_column and files["train"] and not _is_npz(files["train"]):
         rows = load_file(files["train"], "train_file", table, arguments.bad_rows)
         return _by_column(usable(rows, f"train_file {files['train']!r}"), arguments.split_column)
     given: dict[str, datasets.Dataset] = {}

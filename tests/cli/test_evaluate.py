@@ -40,6 +40,15 @@ def test_the_file_of_a_training_serves_the_evaluation(here, capsys):
     assert [json.loads(line)["source"] for line in examples] == [row["source"] for row in phrase_rows("test", 30)]
 
 
+def test_a_file_of_its_own_needs_no_training_data(here, capsys):
+    words = ["evaluate", "model", "--scorers", "msp", "--max_target_length", "4", "--report_dir", "report"]
+    assert main([*words, "--test_file", "rows.jsonl"]) == 0
+    assert EvaluationReport.load("report").metrics["n"] == 30
+    assert main([*words, "--split", "validation", "--validation_file", "rows.jsonl"]) == 0
+    assert main([*words, "--test_file", "nowhere.jsonl"]) == 2
+    assert "test_file 'nowhere.jsonl' does not exist" in capsys.readouterr().err
+
+
 def test_a_model_compared_with_itself_does_not_differ(here, capsys):
     assert main([*WORDS, "--compare", "model", "--report_dir", "report", "--max_eval_samples", "20"]) == 0
     comparison = json.loads(Path("report/comparison.json").read_text())

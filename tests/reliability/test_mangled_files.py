@@ -199,21 +199,21 @@ ENDINGS = pytest.mark.parametrize("ending", list(WRITERS))
 
 @ENDINGS
 @pytest.mark.parametrize("command", list(READERS))
-@fuzz(8)
+@fuzz(4)
 @given(data=st.data())
 def test_files_of_rows(here, data, command, ending):
     of_files(here, data, command, ending)
 
 
 @pytest.mark.parametrize("command", list(CONFIGURED))
-@fuzz(10)
+@fuzz(6)
 @given(data=st.data())
 def test_files_of_settings(here, data, command):
     of_settings(here, data, command)
 
 
 @pytest.mark.parametrize("name", STORED)
-@fuzz(5)
+@fuzz(3)
 @given(data=st.data())
 def test_files_of_models(here, data, name):
     of_models(here, data, name)
@@ -222,7 +222,7 @@ def test_files_of_models(here, data, name):
 @pytest.mark.slow
 @ENDINGS
 @pytest.mark.parametrize("command", list(READERS))
-@fuzz(40)
+@fuzz(25)
 @given(data=st.data())
 def test_many_files_of_rows(here, data, command, ending):
     of_files(here, data, command, ending)
@@ -230,7 +230,7 @@ def test_many_files_of_rows(here, data, command, ending):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", list(CONFIGURED))
-@fuzz(40)
+@fuzz(25)
 @given(data=st.data())
 def test_many_files_of_settings(here, data, command):
     of_settings(here, data, command)
@@ -238,7 +238,7 @@ def test_many_files_of_settings(here, data, command):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STORED)
-@fuzz(40)
+@fuzz(25)
 @given(data=st.data())
 def test_many_files_of_models(here, data, name):
     of_models(here, data, name)
