@@ -31,6 +31,7 @@ from ..models.tabular import CLUETabularResNetConfig
 from ..models.uncertainty_file import UNCERTAINTY_FILE, read_uncertainty
 from ..offline import notice_missing_network
 from ..posthoc.saved import stored_calibrator, stored_error_predictor, stored_passes
+from ..scorers import CollectionSettings
 from ..tasks import CLASSIFICATION_PASSES, REGRESSION_PASSES
 from .deployed import Deployed
 from .inputs import ImageInputs, Inputs, TableInputs, TextInputs
@@ -73,11 +74,23 @@ def text_predictor(
 ) -> TextPredictor:
     """What answers with a language model; what is not given is as in `deployed`."""
     if deployed is not None:
+        _check_stored(deployed.settings)
         scorer, settings = scorer or deployed.scorer, {**deployed.settings, **settings}
     try:
         return TextPredictor(model, tokenizer, scorer or "perplexity", **settings)
     except ValueError as error:
         raise UserError(str(error)) from error
+
+
+def _check_stored(settings: dict[str, Any]) -> None:
+    """Raises where settings that were saved with a model are not those of a collector."""
+    defaults = vars(CollectionSettings())
+    for name, value in settings.items():
+        kinds = (str, type(None)) if name == "compat" else type(defaults.get(name))
+        if name not in defaults or not isinstance(value, kinds) or isinstance(value, bool):
+            raise UserError(
+                f"'settings' in {UNCERTAINTY_FILE} is damaged ({name!r}: {value!r}). Write it anew: clue-hf calibrate."
+            )
 
 
 def read_config(name: str) -> Any:

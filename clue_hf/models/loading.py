@@ -239,7 +239,10 @@ def _check_overrides(config: Any, overrides: dict[str, Any], name: str) -> None:
 
 
 class _explained:
-    """Turns the many ways in which transformers fails to find something into one message."""
+    """
+    Turns the many ways in which transformers fails to find something into one message. Damaged files of a folder make
+    it fail with an exception of any kind.
+    """
 
     def __init__(self, name: str, what: str) -> None:
         self.name, self.what = name, what
@@ -253,9 +256,12 @@ class _explained:
             notice_missing_network()
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if not isinstance(error, (OSError, ValueError)) or isinstance(error, UserError):
+        expected = Exception if Path(self.name).is_dir() else (OSError, ValueError)
+        if not isinstance(error, expected) or isinstance(error, UserError):
             return
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        if not isinstance(error, (OSError, ValueError)) or not reason:
+            reason = f"{type(error).__name__}: {reason}".removesuffix(": ")
         advice = (
             "Check the files in this folder."
             if Path(self.name).is_dir()
