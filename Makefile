@@ -71,8 +71,8 @@ results-tatoeba: $(READY)  ## compare CE with CLUE on Tatoeba (TATOEBA=file): ha
 
 results-xsum: $(READY)  ## compare CE with CLUE on a few thousand summaries (XSUM=file): a small model, a small set
 	$(BIN)/clue-hf compare configs/t5_from_scratch.yaml $(ONCE) --train_file $(XSUM) --quality rouge2 --seeds $(SEEDS) \
-		--max_source_length 256 --max_target_length 48 --per_device_train_batch_size 16 --plain_steps 500 --max_steps 700 \
-		--validation_fraction 0.05 --test_fraction 0.1 --methods ce,clue --output_dir out/xsum
+		--max_source_length 256 --max_target_length 48 --per_device_train_batch_size 16 --plain_steps 300 --max_steps 400 \
+		--validation_fraction 0.05 --test_fraction 0.08 --methods ce,clue --output_dir out/xsum
 
 FEW = --max_eval_samples 64 --num_samples 5 --max_target_length 40
 
