@@ -35,10 +35,10 @@ lint: $(READY)  ## check style and types
 	$(BIN)/mypy
 
 bench: $(READY)  ## run the speed and memory benchmarks
-	$(BIN)/python benchmarks/loss.py
-	$(BIN)/python benchmarks/train_step.py
+	$(BIN)/python benchmarks/loss.py --rounds 9
+	$(BIN)/python benchmarks/train_step.py --rounds 5
 	$(BIN)/python benchmarks/metrics.py
-	$(BIN)/python benchmarks/mc_dropout.py
+	$(BIN)/python benchmarks/mc_dropout.py --rounds 3
 	$(BIN)/python benchmarks/mc_dropout.py --task tabular
 	$(BIN)/python benchmarks/abstention.py
 	$(BIN)/python benchmarks/pipeline.py
