@@ -29,6 +29,7 @@ from ..objectives import OBJECTIVES
 from ..processes import process_state
 from ..trainer import CLUETrainer
 from ..versions import package_versions
+from .costs import cost_clock
 from .predicting import PredictingExperiment
 from .training import Experiment, Outcome
 
@@ -132,8 +133,8 @@ class Cell:
         settings["variance_head"] = own.variance_head or own.objective == "nll"  # what is resumed must have it
         return PlainStart(Method(name, experiment.plain_objective, settings), self.seed, self.output)
 
-    def run(self, experiment: Experiment, config: CLUEConfig) -> None:
-        """Trains and keeps what is predicted. `cell.json` comes last: without it, the cell is done again."""
+    def run(self, experiment: Experiment, config: CLUEConfig) -> dict[str, Any]:
+        """Trains and keeps what is predicted; returns what is to be told of it."""
         own = self.method.config(config, self.seed, self.folder / "model")
         start = self.needed(experiment, config)
         if start:  # with another objective than the plain one
@@ -142,20 +143,21 @@ class Cell:
         if is_main_process():
             for checkpoint in (self.folder / "model").glob("checkpoint-*"):
                 shutil.rmtree(checkpoint)
-        self._keep(experiment.views(trainer), dataclasses.asdict(times))
+        self._keep(experiment.views(trainer))
+        return dataclasses.asdict(times)
 
-    def _keep(self, views: Iterable[tuple[str, Outcome]], told: dict[str, Any]) -> None:
+    def _keep(self, views: Iterable[tuple[str, Outcome]]) -> None:
         for view, arrays in views:
             kept: dict[str, Any] = arrays
             if is_main_process():
                 np.savez_compressed(self.folder / f"{view}.npz", **kept)
-        self._finish(told)
 
-    def _finish(self, told: dict[str, Any]) -> None:
+    def finish(self, experiment: Experiment, config: CLUEConfig) -> None:
+        """Runs it. `cell.json` comes last: without it, the cell is done again."""
+        start = cost_clock()
+        told = {"method": self.method.name, "seed": self.seed, **self.run(experiment, config)}
         if is_main_process():
-            write_json(
-                self.folder / "cell.json", {"method": self.method.name, "seed": self.seed, **told, **surroundings()}
-            )
+            write_json(self.folder / "cell.json", {**told, "cost": cost_clock() - start, **surroundings()})
 
 
 @dataclass(frozen=True)
@@ -165,13 +167,13 @@ class PlainStart(Cell):
     def needed(self, experiment: Experiment, config: CLUEConfig) -> Cell | None:
         return None
 
-    def run(self, experiment: Experiment, config: CLUEConfig) -> None:
+    def run(self, experiment: Experiment, config: CLUEConfig) -> dict[str, Any]:
         plain = dataclasses.replace(self.method, settings={}).config(config, self.seed, self.folder)
         for name, value in self.method.settings.items():
             setattr(plain, name, value)
         plain.save_strategy, plain.eval_strategy, plain.load_best_model_at_end = "no", "no", False  # type: ignore[assignment]
         experiment.train(plain, [_StopAfterPlain])
-        self._finish({})
+        return {}
 
 
 class _StopAfterPlain(TrainerCallback):
@@ -199,12 +201,13 @@ class ErrorPredictorCell(Cell):
     def needed(self, experiment: Experiment, config: CLUEConfig) -> Cell | None:
         return self.main
 
-    def run(self, experiment: Experiment, config: CLUEConfig) -> None:
+    def run(self, experiment: Experiment, config: CLUEConfig) -> dict[str, Any]:
         assert isinstance(experiment, PredictingExperiment)
         own = self.main.method.config(config, self.seed, self.folder / "model")
         found = {name: self.main.outcome(name) for name, _ in experiment.datasets()}
         second, _ = experiment.predict_errors(found, own, self.folder / "model")
-        self._keep(second.items(), {})
+        self._keep(second.items())
+        return {}
 
 
 def make_cells(
@@ -250,7 +253,7 @@ def finish(cell: Cell, experiment: Experiment, config: CLUEConfig, place: str = 
             return False
         if not cell.is_finished:
             say(f"{place}{cell.method.name}, seed {cell.seed}")
-            cell.run(experiment, config)
+            cell.finish(experiment, config)
         elif place.strip():
             say(f"{place}{cell.method.name}, seed {cell.seed}: finished before")
         process_state().wait_for_everyone()

@@ -26,6 +26,7 @@ from ..posthoc.error_predictor import ERROR_PREDICTORS
 from ..scorers import SCORERS
 from .arguments import EVERY_CALIBRATOR, EvaluateArguments, RunArguments, known_names, parse_severities
 from .cells import Cell, Method, by_method, is_main_process, make_cells, run_cells
+from .costs import cost_unit
 from .launch import launch, must_launch
 from .parser import ConfigParser
 from .predicting import ENSEMBLE, PredictingExperiment
@@ -55,8 +56,9 @@ class CompareArguments:
         },
     )
     seeds: int = field(default=3, metadata={"help": "Seeds of every method: seed, seed + 1 ..."})
-    alphas: list[float] = field(
-        default_factory=list, metadata={"help": "clue: several weights of the error, each a method of its own."}
+    alphas: list[str] = field(
+        default_factory=list,
+        metadata={"help": "clue: several weights of the error, each a method of its own; also as --alpha 0.5,0.9."},
     )
     scorers: list[str] = field(
         default_factory=lambda: list(SCORERS), metadata={"help": f"Texts: scorers to compare: {', '.join(SCORERS)}."}
@@ -73,7 +75,7 @@ class CompareArguments:
     def __post_init__(self) -> None:
         names = [name for word in self.methods for name in word.split(",") if name]
         if self.alphas:
-            spread = [f"clue:alpha={alpha:g}" for alpha in self.alphas]
+            spread = [f"clue:alpha={alpha:g}" for word in self.alphas for alpha in map(_weight, word.split(","))]
             names = [found for name in names for found in (spread if name == "clue" else [name])]
         if repeated := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"`methods` names {repeated[0]!r} twice.")
@@ -103,9 +105,9 @@ seed, for all methods. What is finished is not repeated: start the same command 
 once to work on several cells."""
 
 EXAMPLES = """Examples:
-  clue-hf compare configs/quickstart/t5_phrases.yaml --methods ce,clue --alphas 0.5 0.9 0.99 --seeds 3
+  clue-hf compare configs/quickstart/t5_phrases.yaml --methods ce,clue --alpha 0.5,0.9,0.99 --seeds 3
   clue-hf compare configs/quickstart/resnet_digits.yaml --methods ce,clue,focal,temperature,ensemble --seeds 3
-  clue-hf compare configs/resnet18_cifar10.yaml --methods ce,clue --alphas 0.5 0.9 0.99
+  clue-hf compare configs/resnet18_cifar10.yaml --methods ce,clue --alpha 0.5,0.9,0.99
   clue-hf compare configs/resnet18_cifar10.yaml --methods ce,clue:mc_samples=1,clue:mc_samples=20"""
 
 
@@ -114,7 +116,7 @@ def command(words: Sequence[str]) -> int:
     parser = ConfigParser(
         TYPES, GROUPS, ALTERNATIVES, EXAMPLES, (EvaluateArguments,), prog="clue-hf compare", description=DESCRIPTION
     )
-    arguments, run, model, lora, data, config = parser.parse(words)
+    arguments, run, model, lora, data, config = parser.parse(_with_alphas(words))
     check_directory(config.output_dir)
     if must_launch(run.num_processes):
         check_model(model)  # mistakes show here, once
@@ -137,6 +139,22 @@ def command(words: Sequence[str]) -> int:
     return 0
 
 
+def _weight(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        raise ValueError(f"`alphas` must be numbers from 0 to 1, like 0.5,0.9, but there is {word!r}.") from None
+
+
+def _with_alphas(words: Sequence[str]) -> list[str]:
+    """`--alpha 0.5,0.9`, more than one weight, is `--alphas 0.5,0.9`."""
+    found = [part for word in words for part in (word.split("=", 1) if word.startswith("--alpha=") else [word])]
+    for at in range(len(found) - 1):
+        if found[at] == "--alpha" and "," in found[at + 1]:
+            found[at] = "--alphas"
+    return found
+
+
 class Comparison:
     """
     The methods of a comparison: those that are trained, and those that are fitted to the baseline's models.
@@ -155,7 +173,7 @@ class Comparison:
     def __init__(
         self, arguments: CompareArguments, experiment: Experiment, config: CLUEConfig, baseline: str | None
     ) -> None:
-        self.arguments, self.experiment = arguments, experiment
+        self.arguments, self.experiment, self.config = arguments, experiment, config
         self.baseline = baseline or experiment.plain_objective
         self.output = Path(str(config.output_dir))
         names = [method.name for method in arguments.trained]
@@ -227,7 +245,7 @@ class Comparison:
             definitions=self.experiment.definitions,
             seeds=self.arguments.seeds,
             command=self.experiment.command,
-            surroundings=_surroundings([cell.told() for cell in self.cells]),
+            surroundings=f"{_surroundings([cell.told() for cell in self.cells])}; {self.effort()}",
         )
 
     def costs(self) -> dict[str, dict[str, float]]:
@@ -244,6 +262,13 @@ class Comparison:
             for name, cells in told.items()
             for pairs in [list(zip(cells, told[self.baseline], strict=True))]
         }
+
+    def effort(self) -> str:
+        """How long everything took that was trained, the plain starts included."""
+        starts = [cell.needed(self.experiment, self.config) for cell in self.cells]
+        every = {cell.folder: cell for cell in (*self.cells, *starts) if cell}
+        minutes = [cell.told()["cost"] / 60 for cell in every.values()]
+        return f"{len(minutes)} trainings, {sum(minutes):.1f} {cost_unit()} in all, {max(minutes):.1f} the longest"
 
 
 def _calibrated(experiment: PredictingExperiment, name: str, cell: Cell) -> Outcomes:

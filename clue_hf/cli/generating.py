@@ -55,7 +55,7 @@ class TextExperiment(Experiment):
         "alignment error and token ECE are 0 for a perfectly calibrated model."
     )
     task = "language models"
-    timed = "seconds_per_step"
+    timed = "step_cost"
     tradeoffs: ClassVar = (("error", "alignment_error"), ("quality", "token_ece"))
     higher: ClassVar = ("quality",)
 

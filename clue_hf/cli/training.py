@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
-import statistics
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from transformers import TrainerCallback, set_seed
+from transformers import set_seed
 from transformers.utils import logging
 
 from .. import __version__
@@ -27,7 +24,7 @@ from ..models.uncertainty_file import UNCERTAINTY_FILE
 from ..objectives import OBJECTIVES, check_suits
 from ..trainer import CLUETrainer
 from .arguments import RunArguments
-from .memory import peak_memory, reset_peak_memory
+from .costs import StepTimer, Times, reset_peak_memory
 
 
 logger = logging.get_logger(__name__)
@@ -91,8 +88,8 @@ class Experiment(ABC):
     calibrators: ClassVar[Sequence[str]] = ()
     #: What else a comparison can make of the baseline's models.
     follows: Sequence[str] = ()
-    #: Which of the [`Times`] is told of a method.
-    timed: ClassVar[str] = "seconds_per_epoch"
+    #: Which of the [`Times`] a comparison tells of a method.
+    timed: ClassVar[str] = "epoch_cost"
     #: Pairs of metrics of which a method can have one at the cost of the other: those of error, and of calibration.
     tradeoffs: ClassVar[Sequence[tuple[str, str]]]
     #: Metrics of which higher is better, where they are drawn.
@@ -206,7 +203,7 @@ class Experiment(ABC):
             **self.trainer_options(config),
         )
         reset_peak_memory()
-        timer = _Timer()
+        timer = StepTimer()
         for callback in (timer, *(make() for make in callbacks)):  # after the trainer's own, whose time counts too
             callback.trainer = trainer
             trainer.add_callback(callback)
@@ -253,53 +250,6 @@ class Experiment(ABC):
         print(f"\nWritten to {self.config.output_dir}: results.json, results.md, training_curves.png, and the models.")
         another = f"--alpha {0.5 if self.config.alpha > 0.5 else 0.9} --output_dir {self.folder}-other-alpha"
         print(f"Next, try another weight of the error:\n  {self.command} {another}")
-
-
-@dataclass(frozen=True)
-class Times:
-    """
-    How long training took: medians over what came after the plain part, where there was one.
-
-    Args:
-        seconds_per_step, seconds_per_epoch (`float`):
-            Of an optimizer step; of an epoch with all that an objective does at its end.
-        peak_memory (`int`):
-            Largest memory of the training, in bytes: of the accelerator, or else of the process.
-    """
-
-    seconds_per_step: float
-    seconds_per_epoch: float
-    peak_memory: int
-
-
-class _Timer(TrainerCallback):
-    """Seconds of each optimizer step and of each whole epoch, without those of plain training before another."""
-
-    trainer: CLUETrainer
-
-    def __init__(self) -> None:
-        self.steps: dict[bool, list[float]] = {True: [], False: []}
-        self.epochs: dict[bool, list[float]] = {True: [], False: []}
-
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._epoch, self._epoch_is_plain = time.perf_counter(), self.trainer.in_plain_phase
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._step, self._step_is_plain = time.perf_counter(), self.trainer.in_plain_phase
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.steps[self._step_is_plain].append(time.perf_counter() - self._step)
-
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.epochs[self._epoch_is_plain].append(time.perf_counter() - self._epoch)
-
-    def times(self) -> Times:
-        step, epoch = (_median(found[False] or found[True]) for found in (self.steps, self.epochs))
-        return Times(step, epoch, peak_memory())
-
-
-def _median(seconds: list[float]) -> float:
-    return statistics.median(seconds) if seconds else float("nan")
 
 
 def _checkpoint(config: CLUEConfig) -> str | bool | None:

@@ -71,7 +71,8 @@ class ComparedView:
         seeds = "1 seed" if self.seeds == 1 else f"{self.seeds} seeds"
         return (
             f"Means over {seeds} with 95 % intervals over seeds and examples; *: differs from "
-            f"{self.baseline} (paired bootstrap, Holm, p < 0.05). Time and peak memory relative to {self.baseline}'s."
+            f"{self.baseline} (paired bootstrap, Holm, p < 0.05). Time (the processor's, where it does the work) and "
+            f"peak memory relative to {self.baseline}'s."
         )
 
     def heading(self, metric: str) -> str:

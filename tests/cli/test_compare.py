@@ -19,12 +19,13 @@ def here(tmp_path, monkeypatch):
 
 
 def test_cells_are_run_once_and_the_table_is_the_same_after_an_interruption(here, capsys):
-    words = [*WORDS, "--methods", "ce,clue,temperature,ensemble", "--seeds", "2", "--alphas", "0.5", "0.9"]
+    words = [*WORDS, "--methods", "ce,clue,temperature,ensemble", "--seeds", "2", "--alpha", "0.5,0.9"]
     assert main(words) == 0
     first = Path("out/test.json").read_text()
     methods = json.loads(first)["methods"]
     assert list(methods) == ["ce", "clue:alpha=0.5", "clue:alpha=0.9", "ce + temperature", "ensemble of 2"]
     assert methods["ce + temperature"]["error"]["value"] == methods["ce"]["error"]["value"]
+    assert "6 trainings, " in Path("out/test.md").read_text()
     for name in ("md", "tex", "csv"):
         assert "ensemble of 2" in Path(f"out/shifted.{name}").read_text()
     capsys.readouterr()
@@ -47,6 +48,8 @@ def test_cells_are_run_once_and_the_table_is_the_same_after_an_interruption(here
         (["--methods", "ce,clue:alpha=2"], "alpha"),
         (["--methods", "ce,ce"], "names 'ce' twice"),
         (["--methods", "clue"], "The baseline 'ce' must be among the methods"),
+        (["--alpha", "0.5,high"], "`alphas` must be numbers from 0 to 1, like 0.5,0.9, but there is 'high'"),
+        (["--alphas", "0.5", "2"], "alpha"),
         (["--seeds", "0"], "`seeds` must be at least 1"),
     ],
 )
