@@ -77,13 +77,11 @@ def error_and_entropy(
     return error.where(kept, 0.0), entropy.where(kept, 0.0)
 
 
-def check_labels(labels: torch.Tensor, classes: int | None, ignore_index: int = -100) -> None:
-    """Raises a `ValueError` that names the first label outside a vocabulary or the classes of a model."""
-    if classes is None:
-        return
-    wrong = (labels != ignore_index) & ((labels < 0) | (labels >= classes))
-    if wrong.any():
-        raise ValueError(f"Label {labels[wrong][0].item()} is outside the vocabulary or classes of {classes} entries.")
+def check_labels(labels: torch.Tensor, size: int, of: str = "vocabulary") -> None:
+    """Raises a `ValueError` that names the first label outside a vocabulary, or what else `of` says there is."""
+    wrong = labels[(labels < 0) | (labels >= size)]
+    if len(wrong):
+        raise ValueError(f"Label {wrong[0].item()} is outside the {of} of {size} entries.")
 
 
 def gaussian_entropy(variance: torch.Tensor) -> torch.Tensor:

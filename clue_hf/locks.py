@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from accelerate.utils import broadcast_object_list
@@ -22,13 +22,20 @@ def claimed(file: Path) -> Iterator[bool]:
     Whether this run has a lock: that of a file, whose folder is made if needed. Of several processes the main one asks
     for it and holds it, and all learn the answer.
     """
-    mine, lock = False, FileLock(file)
+    mine, trouble = False, None
+    lock = FileLock(file, is_singleton=True)  # what a run has claimed, its parts may claim too
     if process_state().is_main_process:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(Timeout):
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
             lock.acquire(blocking=False)
             mine = True
-    [mine] = broadcast_object_list([mine])
+        except Timeout:
+            pass  # another run has it, and that is the answer
+        except OSError as error:
+            trouble = f"{file.parent} cannot be written to: {error.strerror or error}."
+    mine, trouble = broadcast_object_list([mine, trouble])
+    if trouble:
+        raise UserError(trouble)
     try:
         yield mine
     finally:
@@ -36,19 +43,21 @@ def claimed(file: Path) -> Iterator[bool]:
 
 
 @contextmanager
-def alone(folder: str | Path, run: str, option: str) -> Iterator[None]:
+def alone(output: str | Path, run: str, option: str, lock: Path | None = None) -> Iterator[None]:
     """
-    Refuses to go on where another run writes to a folder.
+    Refuses to go on where another run writes to the same place.
 
     Args:
-        folder (`str` or `Path`):
-            Whose lock is held meanwhile.
+        output (`str` or `Path`):
+            The place, a folder unless there is a `lock`.
         run (`str`):
             What writes there, in a word.
         option (`str`):
-            Which option chooses another folder.
+            Which option chooses another one.
+        lock (`Path`, *optional*):
+            The file that is locked meanwhile, by default one in the folder.
     """
-    with claimed(Path(folder) / LOCK) as mine:
+    with claimed(lock or Path(output) / LOCK) as mine:
         if not mine:
-            raise UserError(f"Another {run} writes to {folder}. Wait for it, or choose another {option}.")
+            raise UserError(f"Another {run} writes to {output}. Wait for it, or choose another {option}.")
         yield

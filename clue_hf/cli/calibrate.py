@@ -104,7 +104,7 @@ GROUPS = {
     "Data": ["dataset_name", "dataset_config", "dataset_revision", "train_file", "validation_file", "test_file",
              "source_column", "target_column", "image_column", "label_column", "source_prefix", "max_source_length",
              "train_split", "validation_split", "test_split", "split_column", "validation_fraction", "test_fraction",
-             "split_seed", "max_eval_samples", "binary_task"],
+             "split_seed", "max_eval_samples", "binary_task", "on_bad_row"],
 }  # fmt: skip
 
 DESCRIPTION = """MODEL is a Hub id or a folder, trained with CLUE or not. Answers every row of a held-out split, judges

@@ -88,6 +88,7 @@ def held_out_rows(predictor: Predictor, arguments: CalibrateArguments, data: Dat
     if arguments.tolerance is not None and not isinstance(predictor, NumberPredictor):
         raise UserError("--tolerance is for models that predict numbers.")
     data.report_splits = [arguments.split]
+    data.take_alone(arguments.split)
     if isinstance(predictor, TextPredictor):
         return _text_rows(arguments, data)
     if isinstance(predictor, ClassPredictor):

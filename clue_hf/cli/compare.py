@@ -94,8 +94,8 @@ class CompareArguments:
 TYPES = (CompareArguments, RunArguments, ModelArguments, LoraArguments, DataArguments, CLUEConfig)
 GROUPS = {
     "Options": ["config", "methods", "seeds", "alphas", "baseline", "scorers", "num_samples", "quality",
-                "resamples", "corruption", "severity", "output_dir", "seed", "report_splits", "num_processes", "help",
-                "help_all"],
+                "resamples", "corruption", "severity", "output_dir", "seed", "report_splits", "on_bad_row",
+                "num_processes", "help", "help_all"],
 }  # fmt: skip
 
 DESCRIPTION = """Trains and evaluates every method from the same start on the same data and seeds, and writes one
@@ -128,7 +128,8 @@ def command(words: Sequence[str]) -> int:
     experiment = make_experiment(model, lora, config, splits, run, data, line)
     comparison = Comparison(arguments, experiment, config, run.baseline)
     if is_main_process():
-        settings = {"model": vars(model), "lora": vars(lora), "data": vars(data), "training": config.to_dict()}
+        given = {name: value for name, value in vars(data).items() if name != "bad_rows"}
+        settings = {"model": vars(model), "lora": vars(lora), "data": given, "training": config.to_dict()}
         check_settings(comparison.output / "settings.json", {**settings, "run": {"quality": run.quality}})
     try:
         run_cells(comparison.cells, experiment, config)
@@ -245,6 +246,7 @@ class Comparison:
             definitions=self.experiment.definitions,
             seeds=self.arguments.seeds,
             command=self.experiment.command,
+            left_out=self.experiment.bad_rows.summaries(),
             surroundings=f"{_surroundings([cell.told() for cell in self.cells])}; {self.effort()}",
         )
 

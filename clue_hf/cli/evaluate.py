@@ -166,15 +166,17 @@ def _evaluator(name: str, arguments: EvaluateArguments, device: Any) -> Uncertai
 
 def _rows(arguments: EvaluateArguments, data: DataArguments) -> Any:
     data.report_splits = [arguments.split]
-    if getattr(data, f"{arguments.split}_file", None) and not (data.dataset_name or data.train_file):
-        data.train_split, data.validation_fraction, data.test_fraction = arguments.split, 0.0, 0.0  # nothing to split
+    data.take_alone(arguments.split)
     return load_splits(data, arguments.source_column, arguments.target_column)[arguments.split]
 
 
 def data_name(data: DataArguments, split: str) -> str:
     files = [file for file in (data.train_file, data.validation_file, data.test_file) if file]
     name = data.dataset_name or getattr(data, f"{split}_file", None) or files[0]
-    told = (data.dataset_config, split, data.bad_rows.summary())
+    own = f"The {split} data" if data.dataset_name else f"{split}_file"
+    if not data.dataset_name and not getattr(data, own, None):
+        own = "train_file"  # of which it is a part
+    told = (data.dataset_config, split, data.bad_rows.summary(own))
     return f"{name} ({', '.join(word for word in told if word)})"
 
 

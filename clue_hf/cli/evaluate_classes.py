@@ -73,6 +73,7 @@ def _check(arguments: EvaluateArguments, data: DataArguments, images: bool) -> N
 def _load(arguments: EvaluateArguments, data: DataArguments, images: bool) -> ClassSplits:
     """The splits to evaluate on, to fit on, and from out of the distribution."""
     data.report_splits = list(dict.fromkeys(filter(None, (arguments.split, arguments.ood_split))))
+    data.take_alone(arguments.split)
     label = arguments.label_column or (None if images else "label")
     splits = load_splits(data, arguments.source_column, None, arguments.image_column, label)
     wanted = [*data.report_splits, *([] if is_validation(arguments, data) else ["validation"])]

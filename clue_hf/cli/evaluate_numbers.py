@@ -90,6 +90,7 @@ def _check(arguments: EvaluateArguments, data: DataArguments, kind: str) -> None
 def _load(arguments: EvaluateArguments, data: DataArguments, kind: str) -> NumberSplits:
     """The splits to evaluate on and to fit on."""
     data.report_splits = [arguments.split]
+    data.take_alone(arguments.split)
     columns = (arguments.source_column, arguments.target_column, arguments.image_column, arguments.label_column)
     splits = load_splits(data, *columns, task="regression", table=kind == "tables")
     validation = None if is_validation(arguments, data) else splits.get("validation")

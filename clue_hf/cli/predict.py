@@ -22,6 +22,7 @@ from ..errors import UserError
 from ..hub import UncertaintyPipeline
 from ..hub.inputs import ImageInputs, TableInputs
 from ..hub.loading import read_config
+from ..locks import alone
 from ..models.uncertainty_file import read_uncertainty
 from .arguments import EvaluateArguments
 from .parser import ConfigParser
@@ -106,14 +107,16 @@ def command(words: Sequence[str]) -> int:
     if count == 0:
         raise UserError(f"input {arguments.input!r} has no rows.")
     read_config(model)  # says where there is no such model
-    log = AnswerLog(Path(arguments.output), _signature(model, arguments), arguments.resume)
-    if log.is_finished:
-        print(f"{arguments.output} is finished: nothing to do.")
-        return 0
-    try:
-        done = predict_file(model, arguments, log, count)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"what is finished is kept in {log.path}; --resume true continues.") from None
+    output = Path(arguments.output)
+    with alone(output, "prediction", "output", output.with_name(f".{output.name}.lock")):
+        log = AnswerLog(output, _signature(model, arguments), arguments.resume)
+        if log.is_finished:
+            print(f"{arguments.output} is finished: nothing to do.")
+            return 0
+        try:
+            done = predict_file(model, arguments, log, count)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"what is finished is kept in {log.path}; --resume true continues.") from None
     print(f"{count:,} answers in {arguments.output}" + (f" ({done:,} of them from before)." if done else "."))
     return 0
 

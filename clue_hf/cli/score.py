@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from ..data.bad_rows import POLICIES, BadRows
 from ..data.columns import check_column, column_values
 from ..data.loading import load_file
+from ..data.needs import bad_values
 from ..errors import UserError
 from ..metrics import rejection_definition, rejection_reports
 from ..metrics.arrays import NAN_POLICIES
@@ -35,6 +37,10 @@ class ScoreArguments:
         default="error",
         metadata={"help": "Uncertainties that are no number: error, reject_last (as the most uncertain), drop."},
     )
+    on_bad_row: str = field(
+        default="fail",
+        metadata={"help": "Rows that cannot be read or have no quality: fail (naming the first) or skip (and count)."},
+    )
     resamples: int = field(default=2000, metadata={"help": "Bootstrap resamples of the 95 %% intervals; 0: none."})
     output: str | None = field(default=None, metadata={"help": "Also write everything to this JSON file."})
 
@@ -43,13 +49,16 @@ class ScoreArguments:
             raise ValueError("`file` is missing: --file predictions.jsonl")
         if self.nan_policy not in NAN_POLICIES:
             raise ValueError(f"`nan_policy` must be one of {', '.join(NAN_POLICIES)}, not {self.nan_policy!r}.")
+        if self.on_bad_row not in POLICIES:
+            raise ValueError(f"`on_bad_row` must be one of {', '.join(POLICIES)}, not {self.on_bad_row!r}.")
         if self.resamples < 0:
             raise ValueError(f"`resamples` must not be negative, but is {self.resamples}.")
 
 
 GROUPS = {
     "Options": [
-        "config", "file", "uncertainty_columns", "quality_column", "nan_policy", "resamples", "output", "help",
+        "config", "file", "uncertainty_columns", "quality_column", "nan_policy", "on_bad_row", "resamples", "output",
+        "help",
     ],
 }  # fmt: skip
 
@@ -66,8 +75,9 @@ def command(words: Sequence[str]) -> int:
     """Runs `clue-hf score`; returns its exit code."""
     parser = ConfigParser((ScoreArguments,), GROUPS, (), EXAMPLES, prog="clue-hf score", description=DESCRIPTION)
     [arguments] = parser.parse(words)
-    reports = score_file(arguments)
-    print(_table(reports))
+    bad_rows = BadRows(arguments.on_bad_row)
+    reports = score_file(arguments, bad_rows)
+    print("\n\n".join([_table(reports), *bad_rows.summaries()]))
     for name, report in reports.items():
         for metric, entry in report["metrics"].items():
             if entry["reason"]:
@@ -76,15 +86,24 @@ def command(words: Sequence[str]) -> int:
         definitions = {
             metric: rejection_definition(metric) for report in reports.values() for metric in report["metrics"]
         }
-        content = {"settings": asdict(arguments), "definitions": definitions, "scores": reports}
+        content = {
+            "settings": asdict(arguments),
+            "definitions": definitions,
+            "skipped_rows": bad_rows.skipped,
+            "scores": reports,
+        }
         Path(arguments.output).write_text(json.dumps(content, indent=2) + "\n")
         print(f"\nWritten to {arguments.output}.")
     return 0
 
 
-def score_file(arguments: ScoreArguments) -> dict[str, dict[str, Any]]:
+def score_file(arguments: ScoreArguments, bad_rows: BadRows) -> dict[str, dict[str, Any]]:
     """For each uncertainty column: the rows used, those that are no number, and every metric with its interval."""
-    data = load_file(str(arguments.file), "file")
+    data = load_file(str(arguments.file), "file", bad_rows=bad_rows)
+    if bad_rows.policy == "skip":
+        check_column(data.column_names, arguments.quality_column, "quality_column")
+        without = bad_values(data, {arguments.quality_column: "number"})
+        data = bad_rows.keep_good(data, f"file {arguments.file!r}", without)
     quality = _numbers(data, arguments.quality_column, "quality_column", allow_missing=False)
     columns = {
         name: _numbers(data, name, "uncertainty_columns", allow_missing=arguments.nan_policy != "error")

@@ -17,7 +17,9 @@ from transformers.utils import logging
 from .. import __version__
 from ..checkpoints import checkpoints
 from ..config import CLUEConfig
+from ..data.bad_rows import BadRows
 from ..errors import UserError
+from ..locks import alone
 from ..metrics import Measured
 from ..models.arguments import LoraArguments, ModelArguments
 from ..models.uncertainty_file import UNCERTAINTY_FILE
@@ -57,7 +59,7 @@ class Experiment(ABC):
     ) -> None:
         self.model, self.lora, self.config, self.splits, self.arguments = model, lora, config, splits, run
         self.report_splits, self.command = report_splits, command
-        self.skipped_rows: dict[str, Any] = {}  # rows of the data that were left out, by file
+        self.bad_rows = BadRows()  # what was left out of the data
         self.folder = Path(str(config.output_dir))
 
     @abstractmethod
@@ -139,7 +141,11 @@ class Experiment(ABC):
     # ---- what `clue-hf train` does ----
 
     def run(self, objectives: list[str]) -> list[dict[str, Any]]:
-        """Trains with each objective; prints one table and writes `results.json`."""
+        """Trains with each objective; prints one table and writes `results.json`. No other run writes there then."""
+        with alone(self.folder, "training", "output_dir"):
+            return self._run(objectives)
+
+    def _run(self, objectives: list[str]) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
         histories: dict[str, list[dict[str, float]]] = {}
         for objective in objectives:
@@ -228,16 +234,12 @@ class Experiment(ABC):
             "definitions": {**self.definitions, "seconds_per_step": "median over the optimizer steps"},
             "history": histories,
             "settings": settings,
-            "skipped_rows": self.skipped_rows,
+            "skipped_rows": self.bad_rows.skipped,
             "versions": {"clue_hf": __version__, "torch": torch.__version__},
         }
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "results.json").write_text(json.dumps(results, indent=2, default=str) + "\n")
-        left_out = [
-            f"{file}: {found['skipped']:,} of {found['rows']:,} rows left out."
-            for file, found in self.skipped_rows.items()
-        ]
-        (folder / "results.md").write_text("\n\n".join([self.table(rows), *left_out]) + "\n")
+        (folder / "results.md").write_text("\n\n".join([self.table(rows), *self.bad_rows.summaries()]) + "\n")
         try:
             from ..evaluation.plots import plot_training_curves
         except ImportError:

@@ -70,14 +70,14 @@ class BadRows:
         """The rows of a dataset without problems, as `left_out` says."""
         return dataset.select(self.left_out(where, problems, len(dataset))) if problems else dataset
 
-    def summary(self) -> str:
-        """As in "3 of 100 rows left out"; empty where none were."""
-        skipped = sum(found["skipped"] for found in self.skipped.values())
-        return (
-            f"{skipped:,} of {sum(found['rows'] for found in self.skipped.values()):,} rows left out"
-            if skipped
-            else ""
-        )
+    def summary(self, where: str) -> str:
+        """As in "3 of 100 rows left out", of the file or split whose name begins so; empty where none were."""
+        found = next((found for name, found in self.skipped.items() if name.startswith(where)), None)
+        return f"{found['skipped']:,} of {found['rows']:,} rows left out" if found else ""
+
+    def summaries(self) -> list[str]:
+        """A sentence for each file or split of which some were left out."""
+        return [f"{name}: {self.summary(name)}." for name in self.skipped]
 
 
 # ---- rows that cannot be read ----

@@ -94,6 +94,11 @@ class DataArguments:
             raise ValueError(f"`on_bad_row` must be one of {', '.join(POLICIES)}, not {self.on_bad_row!r}.")
         self.bad_rows = BadRows(self.on_bad_row)
 
+    def take_alone(self, split: str) -> None:
+        """Where the file of one split is all there is, nothing has to be split off for it."""
+        if getattr(self, f"{split}_file", None) and not (self.dataset_name or self.train_file):
+            self.train_split, self.validation_fraction, self.test_fraction = split, 0.0, 0.0
+
     @property
     def table_columns(self) -> dict[str, Any]:
         """How the columns of a table are to be taken."""

@@ -48,6 +48,8 @@ class ComparedView:
             Trainings of each method.
         command (`str`), surroundings (`str`):
             What made it; when, where and with what.
+        left_out (`Sequence[str]`, *optional*):
+            Sentences on rows of the data that were left out.
     """
 
     name: str
@@ -64,6 +66,7 @@ class ComparedView:
     seeds: int
     command: str
     surroundings: str
+    left_out: Sequence[str] = ()
 
     @property
     def caption(self) -> str:
@@ -81,7 +84,7 @@ class ComparedView:
 
     def markdown(self) -> str:
         """All tables, with what made them and how to read them."""
-        parts = [f"# {self.name}", f"Made by `{self.command}` ({self.surroundings})."]
+        parts = [f"# {self.name}", f"Made by `{self.command}` ({self.surroundings}).", *self.left_out]
         for title, columns in self.tables.items():
             parts += [f"**{title}**"] if title else []
             parts.append(as_markdown(self.compared, columns, None if title else self.costs))
@@ -102,6 +105,7 @@ class ComparedView:
             "surroundings": self.surroundings,
             "baseline": self.baseline,
             "seeds": self.seeds,
+            "left_out": list(self.left_out),
             "costs": self.costs,
             "methods": as_dict(self.compared),
             "rejection_curves": {

@@ -50,7 +50,7 @@ def _view(view: ComparedView, pictures: str) -> str:
         (f"<h3>{escape(title)}</h3>" if title else "") + _table(view, columns, None if title else view.costs)
         for title, columns in view.tables.items()
     )
-    words = f"<p>{escape(view.reading)}</p><p>{escape(view.caption)}</p>"
+    words = "".join(f"<p>{escape(text)}</p>" for text in (view.reading, view.caption, *view.left_out))
     return f'<section id="{escape(view.name)}"><h2>{escape(view.name)}</h2>{words}{tables}{pictures}</section>'
 
 

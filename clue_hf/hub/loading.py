@@ -14,6 +14,7 @@ from ..errors import UserError
 from ..evaluation.number_rows import target_scale
 from ..models.ensemble import Ensemble
 from ..models.loading import (
+    explained,
     has_variance_head,
     is_classifier,
     is_image_model,
@@ -27,6 +28,7 @@ from ..models.loading import (
     load_with_members,
 )
 from ..models.mc_dropout import has_dropout
+from ..models.safety import check_folder
 from ..models.tabular import CLUETabularResNetConfig
 from ..models.uncertainty_file import UNCERTAINTY_FILE, read_uncertainty
 from ..offline import notice_missing_network
@@ -166,8 +168,13 @@ def language_model(name: str, dtype: str = "float32") -> tuple[Any, Any]:
     if base is None:
         return load_text_model(name, dtype=dtype), load_tokenizer(name)
     from peft import PeftModel
+    from peft.utils import SAFETENSORS_WEIGHTS_NAME
 
-    model = PeftModel.from_pretrained(load_text_model(base, dtype=dtype), name)
+    check_folder(name)
+    model = load_text_model(base, dtype=dtype)
+    with explained(name, "adapter"):
+        cached_file(name, SAFETENSORS_WEIGHTS_NAME)  # raises where there are none: PEFT would look for pickles
+        model = PeftModel.from_pretrained(model, name)
     own = not Path(name).is_dir() or (Path(name) / "tokenizer_config.json").exists()
     return model, load_tokenizer(name if own else base)
 

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..functional import check_labels
+
 
 Objective = Callable[..., torch.Tensor]
 
@@ -306,9 +308,8 @@ def compute_dtype(rows: torch.Tensor, weight: torch.Tensor) -> torch.dtype:
 
 def _check_labels(labels: torch.Tensor, vocabulary: int) -> None:
     # on an accelerator the check would wait for the device; there an index error of the gather says the same, later
-    if labels.device.type == "cpu" and len(labels) and not (labels.min() >= 0 and labels.max() < vocabulary):
-        wrong = labels[(labels < 0) | (labels >= vocabulary)][0].item()
-        raise ValueError(f"Label {wrong} is outside the vocabulary of {vocabulary} entries.")
+    if labels.device.type == "cpu":
+        check_labels(labels, vocabulary)
 
 
 def _requires_grad(tensor: torch.Tensor | None) -> bool:

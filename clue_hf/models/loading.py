@@ -34,7 +34,7 @@ def load_text_model(name: str, task: str = "auto", dtype: str = "float32", **ove
     `dtype` is float32 by default: transformers would train a bfloat16 checkpoint in pure bfloat16.
     """
     config = load_config(name, **overrides)
-    with _explained(name, "model"):
+    with explained(name, "model"):
         return _auto_class(config, task).from_pretrained(
             name, config=config, dtype=getattr(torch, dtype), use_safetensors=True, trust_remote_code=False
         )
@@ -60,7 +60,7 @@ def load_classifier(
     auto_class = AutoModelForImageClassification if images else AutoModelForSequenceClassification
     if type(config) not in auto_class._model_mapping:
         raise UserError(f"A {config.model_type} model cannot classify {'images' if images else 'texts'}.")
-    with _explained(name, "model"):
+    with explained(name, "model"):
         return auto_class.from_pretrained(
             name,
             config=config,
@@ -87,7 +87,7 @@ def load_regressor(name: str, dtype: str = "float32", subfolder: str = "") -> An
 
     if not isinstance(load_config(name, subfolder), CLUETabularResNetConfig):
         return load_classifier(name, dtype=dtype, subfolder=subfolder)
-    with _explained(name, "model"):
+    with explained(name, "model"):
         return CLUETabularResNetForRegression.from_pretrained(
             name, subfolder=subfolder, dtype=getattr(torch, dtype), use_safetensors=True
         )
@@ -171,7 +171,7 @@ def build_text_model(model_type: str, tokenizer: PreTrainedTokenizerBase, task: 
 def load_config(name: str, subfolder: str = "", **overrides: Any) -> Any:
     """A model's config, with some values replaced. What is loaded asks for it first: here its folder is checked."""
     check_folder(name, subfolder)
-    with _explained(name, "model"):
+    with explained(name, "model"):
         config = AutoConfig.from_pretrained(name, subfolder=subfolder, trust_remote_code=False)
     _check_overrides(config, overrides, name)
     for key, value in overrides.items():
@@ -181,7 +181,7 @@ def load_config(name: str, subfolder: str = "", **overrides: Any) -> Any:
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """A tokenizer from the Hub or a folder, able to pad."""
-    with _explained(name, "tokenizer"):
+    with explained(name, "tokenizer"):
         return with_padding(AutoTokenizer.from_pretrained(name, trust_remote_code=False))
 
 
@@ -189,7 +189,7 @@ def load_image_processor(name: str) -> Any:
     """An image processor from the Hub or a folder; transformers' version that needs Pillow only."""
     from transformers import AutoImageProcessor
 
-    with _explained(name, "image processor"):
+    with explained(name, "image processor"):
         return AutoImageProcessor.from_pretrained(name, trust_remote_code=False)
 
 
@@ -238,7 +238,7 @@ def _check_overrides(config: Any, overrides: dict[str, Any], name: str) -> None:
         raise UserError(f"config_overrides: {unknown[0]!r} is not a setting of {name} ({type(config).__name__}).")
 
 
-class _explained:
+class explained:
     """
     Turns the many ways in which transformers fails to find something into one message. Damaged files of a folder make
     it fail with an exception of any kind.

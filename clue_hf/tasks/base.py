@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..functional import sequence_means
+from ..functional import check_labels, sequence_means
 
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ class Task(ABC):
 
     #: Classes of the predicted distribution, once known: the largest possible entropy is its logarithm.
     num_classes: int | None = None
+    _labels_checked = False
 
     def prepare(self, dataset: Any, config: CLUEConfig, name: str) -> Any:
         """A dataset of raw examples as the model takes them; one that already is comes back as it is."""
@@ -121,6 +122,12 @@ class Task(ABC):
     def numbered(self, dataset: Any) -> Any:
         """A prepared dataset whose batches say which `row` each example is."""
         raise ValueError("This task has no objective that needs the rows of the training data.")
+
+    def check_labels(self, labels: torch.Tensor, size: int, of: str = "vocabulary") -> None:
+        """Raises where a label is out of range: in every batch; on an accelerator, which has to wait, in the first."""
+        if labels.device.type == "cpu" or not self._labels_checked:
+            check_labels(labels[labels != -100], size, of)
+        self._labels_checked = True
 
     @abstractmethod
     def predict(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from ..functional import check_labels, error_and_entropy
+from ..functional import error_and_entropy
 from ..kernels import logit_statistics
 from .base import Prediction
 from .passes import PassTask
@@ -59,7 +59,7 @@ class ClassificationTask(PassTask):
         if labels is None:
             raise ValueError("The batch has no `labels`: give the dataset a label column.")
         outputs = self.log_probabilities(model, inputs, self.passes_for(model, objective.alpha))
-        check_labels(labels, outputs.shape[-1])
+        self.check_labels(labels, outputs.shape[-1], "classes")
         kept = labels != -100
         logits, targets = outputs[kept], labels[kept]
         error, entropy = error_and_entropy(logits, targets)

@@ -12,7 +12,7 @@ from transformers.utils import logging
 
 from ..data.text import prepare_text_dataset
 from ..data.tokenizer import with_padding
-from ..functional import check_labels, error_and_entropy
+from ..functional import error_and_entropy
 from ..kernels import fused_linear_objective, linear_statistics, logit_statistics, mixture_statistics
 from .base import Prediction, Task
 from .head import LinearHead, head_replaced, read_head, unwrap, why_not_fusable
@@ -108,7 +108,7 @@ class TextTask(Task):
                 "The batch has no `labels`: give the dataset a target column, or tokenise it with labels."
             )
         inputs, labels = self.split_labels(base, inputs)
-        check_labels(labels, getattr(base.config.get_text_config(), "vocab_size", None))
+        self.check_labels(labels, _vocabulary(base))
         if not (return_outputs or objective.needs_logits) and self.may_fuse(model, inputs):
             head = read_head(base)
             self.num_classes = head.weight.shape[0]
@@ -227,3 +227,9 @@ def _refuse_virtual_tokens(model: nn.Module) -> None:
                 f"The PEFT adapter {name!r} ({config.peft_type}) puts virtual tokens before the text, so that outputs "
                 "and labels no longer line up. Use LoRA or another adapter without virtual tokens."
             )
+
+
+def _vocabulary(base: Any) -> int:
+    """How many tokens a model chooses from; the decoder of a Marian model may have a vocabulary of its own."""
+    config = base.config.get_text_config()
+    return getattr(config, "decoder_vocab_size", None) or config.vocab_size

@@ -89,7 +89,7 @@ def test_a_bad_row_of_a_file_is_named_or_left_out(here, name, lines, row, line, 
     [found] = data.bad_rows.skipped.values()
     assert (found["rows"], found["skipped"]) == (40, 1)
     assert message in found["problems"][0]
-    assert data.bad_rows.summary() == "1 of 40 rows left out"
+    assert data.bad_rows.summary("train_file") == "1 of 40 rows left out"
 
 
 def test_rows_keep_their_numbers_where_others_were_left_out(here):
