@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
@@ -33,7 +34,7 @@ commands:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; returns the exit code (0 done, 2 a user's mistake)."""
+    """Runs a command; returns the exit code (0 done, 2 a user's mistake, 1 one of ours)."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help"):
         listing = "\n".join(f"  {name:10s} {does}" for name, (_, does) in COMMANDS.items())
@@ -58,6 +59,12 @@ def run(command: Callable[[Sequence[str]], int], words: Sequence[str]) -> int:
     except KeyboardInterrupt as interruption:
         print(f"\nclue-hf: interrupted; {interruption}", file=sys.stderr)
         return 130
+    except Exception:  # a mistake of ours, or of a library: all that is known of it, but for tokens
+        from ..hub.escape import without_secrets
+
+        print(without_secrets(traceback.format_exc()), file=sys.stderr, end="")
+        print("clue-hf: this is no mistake of yours; please report it with the lines above.", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

@@ -95,6 +95,9 @@ class ConfigParser(HfArgumentParser):
                     continue
                 raise UserError(f"{path}: there is no option {name!r}.{self._nearest(name)}")
             given = _words_of_value(value)
+            takes_several = self._option_string_actions[f"--{name}"].nargs in ("*", "+")
+            if isinstance(value, list) and not takes_several:
+                raise UserError(f"{path}: {name!r} takes one value, not a list.")
             if given is not None and name not in overruled:
                 words += [f"--{name}", *given]
         try:
@@ -183,6 +186,8 @@ class _StrictLoader(yaml.SafeLoader):
     def construct_mapping(self, node: Any, deep: bool = False) -> dict:
         seen = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise UserError(f"a key must be a word (line {key.start_mark.line + 1}).")
             if key.value in seen:
                 raise UserError(f"the key {key.value!r} is there twice (line {key.start_mark.line + 1}).")
             seen.add(key.value)
@@ -197,7 +202,10 @@ def read_yaml(path: str) -> dict[str, Any]:
         content = yaml.load(Path(path).read_text(encoding="utf-8"), _StrictLoader)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise UserError(f"{path} is nested too deeply to hold options.") from error
+    # values whose tag or form promises what they are not, as in 2001-99-99 or !!int x, fail in the converters of YAML
+    except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
     if content is None:
         return {}

@@ -38,7 +38,7 @@ GROUPS = {
              "source_prefix", "max_source_length", "max_target_length",
              "categorical_columns", "ignored_columns",
              "train_split", "validation_split", "test_split", "split_column", "validation_fraction", "test_fraction",
-             "split_seed", "max_train_samples", "max_eval_samples", "report_splits", "on_bad_row"],
+             "max_train_samples", "max_eval_samples", "report_splits", "on_bad_row"],
     "Training": ["num_train_epochs", "max_steps", "per_device_train_batch_size", "per_device_eval_batch_size",
                  "gradient_accumulation_steps", "learning_rate", "lr_scheduler_type", "warmup_steps", "optim",
                  "optim_args", "weight_decay", "max_grad_norm", "bf16", "gradient_checkpointing", "torch_compile",

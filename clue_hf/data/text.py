@@ -7,6 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from transformers.utils import logging
 
 from ..errors import UserError
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 IGNORED = -100
+#: Rows whose tokens are looked at together.
+CHECKED_AT_ONCE = 10_000
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,35 @@ def prepare_text_dataset(
     dataset = dataset.map(encode, desc=f"Tokenising {name} data", **settings)
     _report_cuts(dataset, config, name)
     return dataset.remove_columns([CUT_SOURCE, CUT_TARGET])
+
+
+def check_tokens(dataset: Any, sizes: dict[str, int | None], name: str) -> None:
+    """
+    Raises where a tokenised dataset has tokens that the model does not, as with another model's tokenizer: they would
+    end the training at the batch they are in. `sizes` holds the size of the vocabulary for each column.
+    """
+    if isinstance(dataset, dict):
+        for key, part in dataset.items():
+            check_tokens(part, sizes, key)
+    if not isinstance(dataset, datasets.Dataset):
+        return
+    known = [column for column, size in sizes.items() if size and column in dataset.column_names]
+    tables = dataset.select_columns(known).with_format("arrow").iter(CHECKED_AT_ONCE) if known else ()
+    for number, table in enumerate(tables):
+        for column in known:
+            lists = table[column].combine_chunks()
+            if not pa.types.is_integer(getattr(lists.type, "value_type", pa.null())):
+                continue  # told of where it is used
+            tokens = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
+            wrong = np.flatnonzero((tokens != IGNORED) & ((tokens < 0) | (tokens >= sizes[column])))
+            if len(wrong):
+                row = number * CHECKED_AT_ONCE + pc.list_parent_indices(lists)[int(wrong[0])].as_py()
+                token, size = tokens[wrong[0]], sizes[column]
+                raise UserError(
+                    f"Row {row} (counted from 0) of the {name} data has the token {token} in {column!r}, which is "
+                    f"outside the model's vocabulary of {size} entries: was it made with another model's tokenizer? "
+                    "Otherwise: model.resize_token_embeddings(len(tokenizer))."
+                )
 
 
 def count_cuts(dataset: datasets.Dataset) -> tuple[int, int]:

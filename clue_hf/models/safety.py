@@ -21,8 +21,8 @@ def check_folder(name: str, subfolder: str = "") -> None:
     if not is_inside(subfolder):
         raise UserError(f"{name!r} names the folder {subfolder!r}, which is not inside it: refused.")
     folder = root / subfolder
-    for path in folder.glob("*"):
-        if path.is_symlink() and not _may_lead_to(path.resolve(), root.resolve()):
+    for path in (folder, *folder.glob("*")):
+        if not _may_lead_to(path.resolve(), root.resolve()):
             raise UserError(
                 f"{path} is a link out of the model's folder, to {path.resolve()}: refused. Put the file itself there."
             )

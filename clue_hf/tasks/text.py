@@ -10,7 +10,7 @@ from torch import nn
 from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from ..data.text import prepare_text_dataset
+from ..data.text import check_tokens, prepare_text_dataset
 from ..data.tokenizer import with_padding
 from ..functional import error_and_entropy
 from ..kernels import fused_linear_objective, linear_statistics, logit_statistics, mixture_statistics
@@ -83,6 +83,7 @@ class TextTask(Task):
         tokenizer: PreTrainedTokenizerBase | None = None,
     ) -> None:
         _refuse_virtual_tokens(model)
+        self.vocabularies = _vocabularies(unwrap(model).config)
         self.kind: Kind = text_kind(unwrap(model).config) if kind == "auto" else kind  # type: ignore[assignment]
         self.fused_head = fused_head
         self.tokenizer = None if tokenizer is None else with_padding(tokenizer)
@@ -90,9 +91,10 @@ class TextTask(Task):
         self._fusable: dict[type, bool] = {}
 
     def prepare(self, dataset: Any, config: CLUEConfig, name: str) -> Any:
-        if self.tokenizer is None:
-            return dataset
-        return prepare_text_dataset(dataset, self.tokenizer, self.kind, config, name)
+        if self.tokenizer is not None:
+            dataset = prepare_text_dataset(dataset, self.tokenizer, self.kind, config, name)
+        check_tokens(dataset, self.vocabularies, name)
+        return dataset
 
     def collator(self, config: CLUEConfig) -> Any:
         if self.tokenizer is None:
@@ -108,7 +110,8 @@ class TextTask(Task):
                 "The batch has no `labels`: give the dataset a target column, or tokenise it with labels."
             )
         inputs, labels = self.split_labels(base, inputs)
-        self.check_labels(labels, _vocabulary(base))
+        if size := self.vocabularies["labels"]:
+            self.check_labels(labels, size)
         if not (return_outputs or objective.needs_logits) and self.may_fuse(model, inputs):
             head = read_head(base)
             self.num_classes = head.weight.shape[0]
@@ -229,7 +232,8 @@ def _refuse_virtual_tokens(model: nn.Module) -> None:
             )
 
 
-def _vocabulary(base: Any) -> int:
-    """How many tokens a model chooses from; the decoder of a Marian model may have a vocabulary of its own."""
-    config = base.config.get_text_config()
-    return getattr(config, "decoder_vocab_size", None) or config.vocab_size
+def _vocabularies(config: Any) -> dict[str, int | None]:
+    """How many tokens a model knows in its inputs, and in what it writes: a Marian model may have two vocabularies."""
+    config = config.get_text_config()
+    size = getattr(config, "vocab_size", None)
+    return {"input_ids": size, "labels": getattr(config, "decoder_vocab_size", None) or size}

@@ -45,7 +45,7 @@ def test_lists_maps_and_nothing(parse):
         ("alpha: high", [], "config.yaml: argument --alpha: invalid float value: 'high'"),
         ("alpha: 2", [], "`alpha` must be a number from 0 to 1"),
         ("alpha: 0.5\nalpha: 0.6", [], "'alpha' is there twice"),
-        ("max_steps: [1, 2]", [], "'2' is neither an option nor the value of one"),
+        ("max_steps: [1, 2]", [], "'max_steps' takes one value, not a list"),
         ("- a\n- b", [], "not valid YAML"),
         ("a: &x [1]\nb: *x", [], "aliases"),
         ("alpha: [", [], "not valid YAML"),

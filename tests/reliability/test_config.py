@@ -59,7 +59,7 @@ def test_a_key_that_is_there_twice(given, command):
     ("text", "said"),
     [
         ("alpha: high", "argument --alpha: invalid float value: 'high'"),
-        ("alpha: [0.1, 0.2]", "'0.2' is neither an option nor the value of one"),
+        ("alpha: [0.1, 0.2]", "config.yaml: 'alpha' takes one value, not a list"),
         ("alpha: .nan", "`alpha` must be a number from 0 to 1"),
         ("alpha: .inf", "`alpha` must be a number from 0 to 1"),
         ("alpha: -0.1", "`alpha` must be a number from 0 to 1"),
@@ -73,6 +73,35 @@ def test_a_key_that_is_there_twice(given, command):
 )
 def test_values_of_the_wrong_kind_name_their_key(given, text, said):
     assert said in given("train", f"model_name_or_path: model\noutput_dir: out\n{text}\n")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "value",
+    [
+        "2001-99-99", "9" * 5000, "!!int x", "!!float x", "!!bool x", "!!timestamp x", "[" * 20_000, "{a: " * 5_000,
+    ],
+)  # fmt: skip
+def test_values_that_are_not_what_they_say(given, command, value):
+    key = COMMANDS[command][2]
+    assert re.search("config.yaml (is not valid YAML|is nested too deeply)", given(command, f"{key}: {value}\n"))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("text", ["? [a]\n: b", "{[a]: b}", "? {a: 1}\n: b"])
+def test_keys_that_are_no_words(given, command, text):
+    assert "config.yaml: a key must be a word (line 1)" in given(command, text)
+
+
+WRONG = {"train": "seed", "compare": "seeds", "evaluate": "num_samples", "calibrate": "delta", "predict": "batch_size",
+         "score": "resamples", "card": "license", "push": "private", "demo": "port"}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_list_in_the_place_of_one_value_names_its_key(given, command):
+    assert f"config.yaml: {WRONG[command]!r} takes one value, not a list" in given(
+        command, f"{WRONG[command]}: [a, b]"
+    )
 
 
 def bomb(levels=12, width=10):

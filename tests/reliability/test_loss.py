@@ -75,6 +75,19 @@ class Unchecked(torch.utils.data.Dataset):
         return {"pixel_values": self.images[row], "labels": int(self.labels[row])}
 
 
+class Listed(torch.utils.data.Dataset):
+    """Tokenised rows of which nobody knows before they are asked for."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, row):
+        return self.rows[row]
+
+
 def test_a_batch_of_images_without_any_label_is_counted(tmp_path):
     trainer = class_trainer(make_vit(0.3), tmp_path, Unchecked(8, 4), Unchecked(6, 4), per_device_eval_batch_size=4)
     watch = Watch(trainer)
@@ -263,12 +276,17 @@ def started(trainer):
 @pytest.mark.parametrize("fused", ["on", "off"])
 @pytest.mark.parametrize("label", [-1, 61])
 def test_a_token_outside_the_vocabulary_is_named_before_the_first_step(fused, label, tmp_path):
-    rows = make_data("t5", 4).to_list()
-    rows[1]["labels"][0] = label
+    rows = make_data("t5", 16).to_list()
+    rows[14]["labels"][0] = label
     data = datasets.Dataset.from_list(rows)
-    steps, message = started(make_trainer(make_model("t5"), tmp_path, data, fused_head=fused))
+    with pytest.raises(
+        UserError, match=rf"^Row 14 .* train(ing)? data has the token {label} in 'labels'.*of 61 entries"
+    ):
+        make_trainer(make_model("t5"), tmp_path, data, fused_head=fused)
+    rows[0]["labels"][0] = label  # what is no dataset shows its labels when they come
+    steps, message = started(make_trainer(make_model("t5"), tmp_path, Listed(rows), fused_head=fused))
     assert steps == 0
-    assert message.startswith(f"Label {label} is outside the vocabulary")
+    assert message.startswith(f"Label {label} is outside the vocabulary of 61 entries")
 
 
 @pytest.mark.parametrize("label", [-1, 3])

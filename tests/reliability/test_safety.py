@@ -8,6 +8,7 @@ import pytest
 import torch
 from classifiers import make_processor, make_vit
 from helpers import make_model, make_tokenizer
+from peft import LoraConfig, get_peft_model
 
 from clue_hf import pipeline
 from clue_hf.cli.main import main
@@ -94,3 +95,79 @@ def test_members_and_error_predictors_elsewhere_are_refused(tmp_path, member):
     write_uncertainty(tmp_path / "model", members=[member])
     with pytest.raises(UserError, match="is not inside it: refused"):
         pipeline(str(tmp_path / "model"))
+
+
+def outside_member(folder):
+    (folder / "members").rename(folder.parent / "elsewhere")
+    os.symlink(folder.parent / "elsewhere", folder / "members")
+
+
+def test_a_member_behind_a_link_is_refused(tmp_path):
+    make_vit().save_pretrained(tmp_path / "model")
+    make_processor().save_pretrained(tmp_path / "model")
+    make_vit().save_pretrained(tmp_path / "model/members/1")
+    write_uncertainty(tmp_path / "model", members=["members/1"])
+    assert pipeline(str(tmp_path / "model"))
+    outside_member(tmp_path / "model")
+    with pytest.raises(UserError, match="is a link out of the model's folder"):
+        pipeline(str(tmp_path / "model"))
+
+
+# ---- adapters ----
+
+
+@pytest.fixture
+def adapter(folder, tmp_path):
+    base = make_model("t5")
+    base.config._name_or_path = base.name_or_path = str(folder)
+    model = get_peft_model(base, LoraConfig(task_type="SEQ_2_SEQ_LM", r=2, target_modules=["q", "v"]))
+    model.save_pretrained(tmp_path / "adapter")
+    return tmp_path / "adapter"
+
+
+def linked(adapter):
+    shutil.move(adapter / "adapter_model.safetensors", adapter.parent / "outside.safetensors")
+    os.symlink(adapter.parent / "outside.safetensors", adapter / "adapter_model.safetensors")
+
+
+def pickled(adapter):
+    (adapter / "adapter_model.safetensors").unlink()
+    torch.save({}, adapter / "adapter_model.bin")
+
+
+def cut(adapter):
+    content = (adapter / "adapter_model.safetensors").read_bytes()
+    (adapter / "adapter_model.safetensors").write_bytes(content[: len(content) // 2])
+
+
+def without_weights(adapter):
+    (adapter / "adapter_model.safetensors").unlink()
+
+
+def without_type(adapter):
+    content = json.loads((adapter / "adapter_config.json").read_text())
+    (adapter / "adapter_config.json").write_text(json.dumps({**content, "peft_type": "none"}))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (linked, "is a link out of the model's folder"),
+        (pickled, "are pickles"),
+        (cut, "cannot be loaded"),
+        (without_weights, "cannot be loaded"),
+        (without_type, "cannot be loaded"),
+    ],
+)
+def test_adapters_are_checked_like_models(adapter, spoil, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.jsonl").write_text('{"text": "the cat"}\n')
+    predict = ["predict", "adapter", "--input", "rows.jsonl", "--max_new_tokens", "3", "--output"]
+    assert main([*predict, "good.jsonl"]) == 0
+    spoil(adapter)
+    evaluate = ["evaluate", "adapter", "--dataset_name", "embedded:phrases", "--max_eval_samples", "2"]
+    for words in (evaluate, [*predict, "bad.jsonl"]):
+        assert main(words) == 2
+        error = capsys.readouterr().err
+        assert said in error
+        assert "Traceback" not in error

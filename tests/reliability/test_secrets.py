@@ -65,6 +65,23 @@ run("not an option", "push", place, "me/text", "--hub_token", canary)
 os.environ["HF_TOKEN"] = canary
 run("evaluate", "evaluate", place, "--config", config, "--max_eval_samples", "12", "--resamples", "5",
     *(["--scorers", "msp", "--max_target_length", "8"] if kind == "text" else []))
+limit = ["--max_new_tokens", "4"] if kind == "text" else []
+length = ["--max_target_length", "4"] if kind == "text" else []
+run("calibrate", "calibrate", place, "--config", config, "--max_eval_samples", "30", *length)
+if kind == "text":
+    with open("rows.jsonl", "w") as file:
+        file.write('{"text": "the cat"}\\n')
+    run("predict", "predict", place, "--input", "rows.jsonl", "--output", "out/answers.jsonl", *limit)
+    run("compare", "compare", config, *small[:-4], *length, "--methods", "ce", "--seeds", "1", "--resamples", "5",
+        "--scorers", "msp", "--output_dir", "out/compared", "--hub_token", canary)
+    with open("scored.jsonl", "w") as file:
+        file.writelines('{"uncertainty": %d, "quality": %d}\\n' % (row, -row) for row in range(9))
+    run("score", "score", "--file", "scored.jsonl", "--output", "out/scored.json", "--resamples", "5")
+import clue_hf.cli.score
+def broken(words):
+    raise RuntimeError("401 for " + canary)
+clue_hf.cli.score.command = broken
+run("a mistake of ours", "score")
 run("card", "card", place, "--overwrite", "true")
 run("push", "push", place, f"me/{kind}", "--include_examples")
 run("fail", "push", place, "me/failing")
@@ -97,7 +114,8 @@ def ran(request, tmp_path_factory):
 
 def test_the_commands_did_what_they_should(ran):
     """Otherwise there would be nothing to find."""
-    for name in ("train", "evaluate", "card", "push"):
+    others = ("predict", "compare", "score") if ran.kind == "text" else ()
+    for name in ("train", "evaluate", "calibrate", "card", "push", *others):
         code, _, error = ran.found[name]
         assert code == 0, (name, error[-2000:].replace(CANARY, "***"))
     assert {"model.safetensors", "README.md", "uncertainty_report/report.json"} <= set(ran.pushed())
@@ -146,6 +164,13 @@ def test_a_training_whose_push_fails_keeps_its_model_and_says_how_to_push_again(
     assert {"model.safetensors", "config.json", "results.json", "README.md"} <= {
         path.name for path in (ran.home / "out/failed").iterdir()
     }
+
+
+def test_an_exception_that_nobody_expected_is_told_without_it(ran):
+    code, _, error = ran.found["a mistake of ours"]
+    assert code == 1
+    assert "RuntimeError: 401 for ***" in error
+    assert "please report it" in error
 
 
 @pytest.mark.parametrize("name", ["stray", "no number", "broken file", "not an option"])

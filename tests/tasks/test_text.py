@@ -1,8 +1,10 @@
+import datasets
 import pytest
 import torch
 from helpers import CAUSAL, VOCABULARY, make_batch, make_model
 from torch import nn
 
+from clue_hf.errors import UserError
 from clue_hf.functional import clue_loss, error_and_entropy
 from clue_hf.objectives import CLUE, LabelSmoothing, Plain
 from clue_hf.tasks import TextTask, summarize
@@ -231,3 +233,18 @@ def test_description_of_each_token(kind):
         torch.testing.assert_close(described[..., 1][kept], entropy[kept].detach(), rtol=1e-4, atol=1e-5)
         assert described[~kept].isnan().all()
         assert ((described[..., 2][kept] > 0) & (described[..., 2][kept] <= 1)).all()
+
+
+@pytest.mark.parametrize("fused", ["on", "off"])
+def test_a_decoder_may_have_a_vocabulary_of_its_own(fused):
+    own = {"decoder_vocab_size": 80, "share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}
+    model, batch = make_model("marian", **own), make_batch("marian")
+    batch["labels"] = batch["labels"].where(batch["labels"] == -100, batch["labels"] + 19)
+    assert batch["labels"].max() >= VOCABULARY
+    loss, *_ = loss_and_gradients(model, "marian", Plain(), fused, batch)
+    torch.testing.assert_close(loss, model(**batch).loss.detach(), rtol=1e-5, atol=1e-6)
+    task = TextTask(model)
+    for column, token, size in (("labels", 80, 80), ("input_ids", 61, 61)):
+        rows = [{"input_ids": [5], "labels": [70]}, {"input_ids": [5], "labels": [70], column: [7, token]}]
+        with pytest.raises(UserError, match=f"Row 1 .* has the token {token} in '{column}', .* of {size} entries"):
+            task.prepare(datasets.Dataset.from_list(rows), None, "train")
