@@ -176,9 +176,12 @@ class UncertaintyEvaluator:
         outputs = [entry.output.text for entry in collected]
         qualities = {name: sentence_quality(name, outputs, references) for name in self.qualities}
         return [
-            self._example(
-                row, chosen[place], entry, {name: float(values[place]) for name, values in qualities.items()}
-            )
+            {
+                **self._example(
+                    row, chosen[place], entry, {name: float(values[place]) for name, values in qualities.items()}
+                ),
+                **({"source_was_cut": True} if batch.cut[place] else {}),
+            }
             for place, (row, entry) in enumerate(zip(batch.rows, collected, strict=True))
         ]
 

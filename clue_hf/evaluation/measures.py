@@ -90,18 +90,20 @@ def read_texts(examples: Iterable[Example]) -> tuple[list[str], list[str]]:
 
 def _outputs(examples: Sequence[Example], cpmi_tau: float | None) -> dict[str, Any]:
     """
-    How many are empty, and how many were cut before they ended; their tokens, the perplexity, and the share at which
-    `cpmi` looks away.
+    How many are empty, how many were cut before they ended, and of how many the source was; their tokens, the
+    perplexity, and the share at which `cpmi` looks away.
     """
-    tokens, total, unsure, cut, empty = 0, 0.0, 0, 0, 0
+    tokens, total, unsure, cut, empty, sources = 0, 0.0, 0, 0, 0, 0
     for example in examples:
         empty += not example["output"]
         cut += not example["ended"]
+        sources += example.get("source_was_cut", False)
         tokens += len(example["tokens"])
         total -= sum(example["token_log_probabilities"])
         unsure += sum(entropy >= (cpmi_tau or 0) for entropy in example["token_entropies"])
     found: dict[str, Any] = {
         "cut": cut,
+        "cut_sources": sources,
         "tokens": tokens,
         "exp_perplexity": math.exp(total / tokens) if tokens else None,
     }
@@ -123,6 +125,7 @@ def definitions(metrics: dict[str, Any]) -> dict[str, str]:
         "alignment_error": "15 equal-mass bins of the uncertainty, sum |B|/n |mean error - mean uncertainty|",
         "token_ece": "top-1 probability against top-1 accuracy of reference tokens, 15 equal-width bins",
         "cut": "outputs that reached the longest length without an end token",
+        "cut_sources": "sources longer than the longest length, whose end the model did not see",
         "exp_perplexity": "exponential of the mean negative log-probability of all output tokens",
         "share_of_tokens_above_cpmi_tau": "share of output tokens with entropy >= cpmi_tau; at 0, cpmi is perplexity",
     }

@@ -107,6 +107,9 @@ class EvaluationReport(SavedReport):
             remarks.append(
                 f"{cut:,} outputs were cut at {limit} tokens before they ended, which lowers their quality."
             )
+        if sources := self.metrics["outputs"].get("cut_sources"):
+            limit = self.description["generation"]["max_source_length"]
+            remarks.append(f"{sources:,} sources were cut at {limit} tokens: the model did not see their end.")
         if self.description.get("compat"):
             remarks.append(
                 f"Scores as {self.description['compat']} computes them (compat mode), which differ from ours."

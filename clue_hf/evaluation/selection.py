@@ -25,6 +25,8 @@ GROUPS = {
 }
 #: Colours on white and on black, told apart with any colour vision: the first four by colour, the last four (drawn
 #: dashed) by colour too, and one half from the other by the dashes.
+#: Characters of a text that the page shows.
+LONGEST_TEXT = 20_000
 LIGHT = ("#0072b2", "#d55e00", "#00916a", "#7a1f78", "#27307a", "#3a98e0", "#7d1d10", "#a07a00")
 DARK = ("#4aa3e8", "#f5853f", "#25b88c", "#f3b4ea", "#8b90ff", "#b5e3ff", "#ff6f61", "#e6cf45")
 
@@ -243,7 +245,8 @@ def _example(
     """An example as the script wants it; `ranks` are the shares of all outputs that are more certain."""
     scores, row = example["scores"], example["row"]
     return {
-        **{name: example[name] for name in ("row", "source", "reference", "output")},
+        "row": row,
+        **{name: _readable(example[name]) for name in ("source", "reference", "output")},
         "quality": _short(example["quality"]),
         "qualities": {name: _short(value) for name, value in example["qualities"].items()},
         "scores": _shorts(scores[name] for name in ranked),
@@ -256,6 +259,11 @@ def _example(
         "log_probabilities": _shorts(example["token_log_probabilities"]),
         "entropies": _shorts(example["token_entropies"]),
     }
+
+
+def _readable(text: str) -> str:
+    """A text as far as anybody reads it: a page of several megabytes opens slowly, and the file has all of it."""
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} ... ({len(text):,} characters)"
 
 
 def _shorts(values: Iterable[Any]) -> list[float | None]:

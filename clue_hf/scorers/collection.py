@@ -67,10 +67,11 @@ class Collected:
 
 @dataclass(frozen=True)
 class Batch:
-    """Sources that run through the model together: the numbers of their rows, and their token ids."""
+    """Sources that run through the model together: the numbers of their rows, their token ids, which were cut."""
 
     rows: list[int]
     prompts: list[list[int]]
+    cut: list[bool]
 
 
 @dataclass
@@ -169,12 +170,15 @@ class Collector:
         The sources as batches of similar length, which pad little. `first_row` is the number of the first source where
         these are part of more: samples depend on the number of a row, on nothing else.
         """
-        prompts = self._encode_sources([self.settings.source_prefix + source for source in sources])
+        prompts, cut = self._encode_sources([self.settings.source_prefix + source for source in sources])
         order = sorted(range(len(sources)), key=lambda row: len(prompts[row]))
         parts = (
             order[start : start + self.settings.batch_size] for start in range(0, len(order), self.settings.batch_size)
         )
-        return [Batch([first_row + row for row in part], [prompts[row] for row in part]) for part in parts]
+        return [
+            Batch([first_row + row for row in part], [prompts[row] for row in part], [cut[row] for row in part])
+            for part in parts
+        ]
 
     @torch.no_grad()
     def collect_batch(
@@ -366,9 +370,9 @@ class Collector:
             ends = self.tokenizer.eos_token_id
         return set(ends) if isinstance(ends, (list, tuple)) else {ends}
 
-    def _encode_sources(self, texts: list[str]) -> list[list[int]]:
-        encoded = encode_texts(self.tokenizer, texts, self.settings.max_source_length)[0] if texts else []
-        return [prompt or self._empty_source() for prompt in encoded]
+    def _encode_sources(self, texts: list[str]) -> tuple[list[list[int]], list[bool]]:
+        encoded, cut = encode_texts(self.tokenizer, texts, self.settings.max_source_length) if texts else ([], [])
+        return [prompt or self._empty_source() for prompt in encoded], cut
 
     def _encode_targets(self, targets: Sequence[str]) -> list[list[int]]:
         limit = self.settings.max_new_tokens

@@ -120,7 +120,8 @@ def test_the_table_says_what_is_certified_and_why_not(here, texts, capsys, warni
     assert "100 rows are few" in warnings_seen.text
     assert Deployed.read("copy").data["rows"] == 100
     one, other = (pipeline(name, device="cpu")("the cat sleeps .") for name in ("copy", "model"))
-    assert (one["generated_text"], one["uncertainty"]) == (other["generated_text"], other["uncertainty"])
+    assert one["generated_text"] == other["generated_text"]
+    assert one["uncertainty"] == pytest.approx(other["uncertainty"], rel=1e-5)
     assert main([*TEXTS, "--output_dir", "copy"]) == 2
     assert "holds a model already. To calibrate that one: clue-hf calibrate copy" in capsys.readouterr().err
 
@@ -220,3 +221,17 @@ def test_a_file_that_cannot_be_read_is_put_aside(here, tmp_path, content, code, 
 def test_mistakes(here, words, message, capsys):
     assert main(words) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_validation_file_alone_will_do(here):
+    words = ["calibrate", "bert", "--source_column", "text", "--label_column", "label"]
+    assert main([*words, "--validation_file", "held_out.jsonl", "--output_dir", "alone"]) == 0
+    assert (
+        main([*words, "--train_file", "texts.jsonl", "--validation_file", "held_out.jsonl", "--output_dir", "two"])
+        == 0
+    )
+    alone, two = (Deployed.read(name) for name in ("alone", "two"))
+    assert alone.data["rows"] == two.data["rows"] == 12
+    assert [found.reason for found in alone.abstention.thresholds] == [
+        found.reason for found in two.abstention.thresholds
+    ]

@@ -3,6 +3,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from class_models import make_bert
 
 from clue_hf.cli.main import main
 
@@ -38,6 +39,23 @@ def test_cells_are_run_once_and_the_table_is_the_same_after_an_interruption(here
     assert Path("out/cells/ce/seed-42/cell.json").stat().st_mtime_ns == kept
     again, before = (json.loads(text)["methods"] for text in (Path("out/test.json").read_text(), first))
     assert again == before
+
+
+def test_rows_that_were_left_out_are_told_in_the_tables(here):
+    rows = [{"text": f"the cat {row}", "label": row % 2} for row in range(40)]
+    lines = [json.dumps(row) for row in rows]
+    lines[4] = '{"text": null, "label": 1}'
+    Path("rows.jsonl").write_text("\n".join(lines) + "\n")
+    make_bert(Path("model"))
+    words = ["compare", "--model_name_or_path", "model", "--train_file", "rows.jsonl", "--task", "classification",
+             "--on_bad_row", "skip", "--methods", "ce", "--seeds", "1", "--max_steps", "1", "--output_dir", "out",
+             "--resamples", "5", "--disable_tqdm", "true", "--use_cpu", "true", "--save_strategy", "no"]  # fmt: skip
+    assert main(words) == 0
+    said = "train_file 'rows.jsonl': 1 of 40 rows left out."
+    assert said in Path("out/test.md").read_text()
+    assert json.loads(Path("out/test.json").read_text())["left_out"] == [said]
+    assert "rows left out" in Path("out/comparison.html").read_text()
+    assert "bad_rows" not in json.loads(Path("out/settings.json").read_text())["data"]
 
 
 @pytest.mark.parametrize(

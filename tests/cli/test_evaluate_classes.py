@@ -187,3 +187,19 @@ def test_severities_are_numbers_ranges_or_lists():
     assert parse_severities("3") == [3]
     assert parse_severities("2-4") == [2, 3, 4]
     assert parse_severities("5,1, 1-2") == [1, 2, 5]
+
+
+def test_a_test_file_alone_will_do(here):
+    """Of some classes only: their names say which they are."""
+    rows = list(map(json.loads, Path("texts.jsonl").read_text().splitlines()))
+    few = [row for row in rows if row["label"] == rows[0]["label"]]
+    Path("few.jsonl").write_text("".join(json.dumps(row) + "\n" for row in few))
+    for name, file in (("both", "texts.jsonl"), ("alone", "few.jsonl")):
+        training = ["--train_file", "texts.jsonl"] if name == "both" else []
+        words = ["--test_file", file, *training, "--source_column", "text", "--label_column", "label"]
+        assert main(["evaluate", "bert", *words, "--resamples", "5", "--report_dir", name]) == 0
+    both, alone = (
+        [json.loads(line) for line in Path(name, "predictions.jsonl").read_text().splitlines()]
+        for name in ("both", "alone")
+    )
+    assert [line["label"] for line in alone] == [line["label"] for line in both if line["label"] == both[0]["label"]]

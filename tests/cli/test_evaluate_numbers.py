@@ -235,3 +235,13 @@ def test_a_language_model_with_one_label_is_none(tmp_path):
     assert model_kind(load_config(str(tmp_path / "lm"))) == "text"
     make_number_bert(tmp_path / "bert")
     assert model_kind(load_config(str(tmp_path / "bert"))) == "regression"
+
+
+def test_a_test_file_alone_will_do(here):
+    words = ["evaluate", "clue", "--target_column", TARGET, "--test_file", "test.csv", "--resamples", "5"]
+    assert main([*words, "--report_dir", "alone"]) == 0
+    assert (
+        main([*words, "--train_file", "train.csv", "--validation_file", "validation.csv", "--report_dir", "two"]) == 0
+    )
+    alone, two = (Path(name, "predictions.jsonl").read_text() for name in ("alone", "two"))
+    assert alone == two

@@ -83,3 +83,18 @@ def test_help(capsys):
     with pytest.raises(SystemExit):
         main(["score", "--help"])
     assert "--uncertainty_columns" in capsys.readouterr().out
+
+
+def test_bad_rows_are_named_or_left_out_and_counted(here, capsys):
+    lines = [json.dumps({"uncertainty": i, "quality": -i}) for i in range(10)]
+    lines[2], lines[5] = '{"uncertainty": 2, "quality": null}', '{"uncertainty": 5, "qua'
+    Path("bad.jsonl").write_text("\n".join(lines) + "\n")
+    words = ["score", "--file", "bad.jsonl", "--resamples", "0", "--output", "out.json"]
+    assert main(words) == 2
+    assert "row 5 (counted from 0) on line 6" in capsys.readouterr().err
+    assert main([*words, "--on_bad_row", "skip"]) == 0
+    assert "file 'bad.jsonl': 2 of 10 rows left out." in capsys.readouterr().out
+    written = json.loads(Path("out.json").read_text())
+    assert written["scores"]["uncertainty"]["n"] == 8
+    assert written["skipped_rows"]["file 'bad.jsonl'"]["skipped"] == 2
+    assert main([*words, "--on_bad_row", "ignore"]) == 2

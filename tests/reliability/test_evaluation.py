@@ -1,11 +1,13 @@
 """Evaluations that are killed, two that want the same folder, and one that is large."""
 
+import importlib
 import json
 import shutil
 import signal
 import subprocess
 import sys
 import tracemalloc
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -158,3 +160,19 @@ def test_the_metrics_hold_a_few_numbers_of_each_example(tmp_path):
         tracemalloc.stop()
     _, few, many = peaks
     assert (many - few) / 2000 < 1300
+
+
+@pytest.mark.slow
+def test_ten_times_the_rows_need_hardly_more_memory_and_survive_a_kill(tmp_path, monkeypatch):
+    """What `benchmarks/evaluation_memory.py` measures with 10,000 and 100,000 rows, with a fifth of them."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    benchmark = importlib.import_module("evaluation_memory")
+    arguments = Namespace(max_target_length=6, batch_size=512, resamples=50)
+    rows = phrase_rows("train", 20_000)
+    benchmark.make_model(tmp_path / "model", [row[name] for row in rows[:2000] for name in ("source", "target")])
+    for size in (benchmark.FEW, 2_000, 20_000):
+        benchmark.write_rows(tmp_path / f"{size}.jsonl", rows[:size])
+    few, many = (benchmark.measured(tmp_path, size, arguments) for size in (2_000, 20_000))
+    assert many.peak <= benchmark.AT_MOST * few.peak
+    assert 0 < benchmark.killed_and_resumed(tmp_path, 20_000, 0.5, arguments) < 20_000
+    benchmark.check_same(tmp_path / "report-20000", tmp_path / "killed")
