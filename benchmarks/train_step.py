@@ -24,6 +24,12 @@ CANDIDATES = {
     "Seq2SeqTrainer, CE": (Seq2SeqTrainer, Seq2SeqTrainingArguments, {}),
     "CLUETrainer, CE": (CLUETrainer, CLUEConfig, {"objective": "ce"}),
     "CLUETrainer, CLUE": (CLUETrainer, CLUEConfig, {"objective": "clue"}),
+    "CLUETrainer, CLUE, gradient of the uncertainty": (
+        CLUETrainer,
+        CLUEConfig,
+        {"objective": "clue", "clue_gradient": "uncertainty"},
+    ),
+    "CLUETrainer, CLUE, sequence level": (CLUETrainer, CLUEConfig, {"objective": "clue", "level": "sequence"}),
     "CLUETrainer, CLUE, on the logits": (CLUETrainer, CLUEConfig, {"objective": "clue", "fused_head": "off"}),
 }
 BASELINE = next(iter(CANDIDATES))
