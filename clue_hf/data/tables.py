@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import re
-import zlib
 from collections import Counter
 from difflib import get_close_matches
 from typing import Any
@@ -17,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import UserError
-from .lines import SEPARATORS, file_kind, is_text
+from .lines import SEPARATORS, UNREADABLE_FILE, csv_rows, file_kind, is_text, open_file
 
 
 #: What stands for a missing number or time in a column of texts: what pandas takes for one in a csv file.
@@ -31,6 +28,8 @@ TIME = r"^\d{4}[-/]\d{2}[-/]\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?: 
 OTHER_TIME = r"^\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[T ].*)?$"
 #: How pandas calls an index that was written with the columns.
 INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
+#: For texts: pandas takes the words None, null and NA for nothing at all.
+WORDS = {"keep_default_na": False, "na_values": [""]}
 
 
 class Table:
@@ -276,9 +275,15 @@ def read_csv(path: str) -> datasets.Dataset:
     The type of a column is found from all its rows. (`datasets` finds it from the first 10,000, and fails at a later
     row that is 1.5 or "n. a." where those were whole numbers, without a word on where it is.)
     """
-    frame = pd.read_csv(path, sep=SEPARATORS[file_kind(path)], low_memory=False)
-    if not isinstance(frame.index, pd.RangeIndex):
-        raise ValueError("the rows have more values than the first line has names")
+    return parse_csv(path, SEPARATORS[file_kind(path)])
+
+
+def parse_csv(file: Any, separator: str, **settings: Any) -> datasets.Dataset:
+    """The rows of a csv file, opened or not, all of which have a value for each column."""
+    frame = pd.read_csv(file, sep=separator, low_memory=False, **settings)
+    for name in frame.columns[frame.dtypes == "object"]:
+        if any(type(value) is int for value in frame[name]):  # one of more than 64 bits is among them
+            frame[name] = frame[name].astype(np.float64)
     return datasets.Dataset.from_pandas(frame, preserve_index=False)
 
 
@@ -291,10 +296,9 @@ def check_header(path: str, option: str = "train_file") -> None:
     if ending not in SEPARATORS:
         return
     try:
-        with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
-            lines = (line.decode("utf-8-sig", errors="surrogateescape") for line in file)
-            names = next(csv.reader(lines, delimiter=SEPARATORS[ending]), [])
-    except (OSError, EOFError, zlib.error, csv.Error) as error:
+        with open_file(path) as file:
+            _, names, problem = next(csv_rows(file, SEPARATORS[ending]), (1, [], None))
+    except UNREADABLE_FILE as error:
         raise UserError(f"{option} {path!r} cannot be read: {error}") from error
     if not all(map(is_text, names)):
         raise UserError(f"{option} {path!r} cannot be read: its first line is no UTF-8 text.")
@@ -308,3 +312,5 @@ def check_header(path: str, option: str = "train_file") -> None:
         raise UserError(
             f"{option} {path!r} seems to be separated by {other!r}: a .csv file has commas, a .tsv file has tabs."
         )
+    if problem:
+        raise UserError(f"{option} {path!r} cannot be read: its first line {problem}.")

@@ -83,3 +83,9 @@ def test_help(capsys):
     with pytest.raises(SystemExit):
         main(["score", "--help"])
     assert "--uncertainty_columns" in capsys.readouterr().out
+
+
+def test_whole_numbers_of_any_size(here):
+    Path("large.csv").write_text("uncertainty,quality\n1,1\n99999999999999999999999,0\n2,1\n")
+    assert main(["score", "--file", "large.csv", "--resamples", "0", "--output", "out.json"]) == 0
+    assert json.loads(Path("out.json").read_text())["scores"]["uncertainty"]["metrics"]["prr"]["value"] == 1

@@ -59,7 +59,7 @@ JSON_LINES = {
 }
 CSV_LINES = {
     "too many values": (b"a,b,c", "on line 9 has 3 values, but there are 2 columns"),
-    "too few values": (b"a", "has nothing (null) in column 'fr'"),
+    "too few values": (b"a", "on line 9 has 1 value, but there are 2 columns"),
     "no value": (b",x", "has nothing (null) in column 'en'"),
     "not utf-8": (b"caf\xe9,x", "on line 9 is no UTF-8 text in column 'en'"),
     "open quotation": (b'"a,b', "on line 9 opens a quotation mark that is never closed"),
