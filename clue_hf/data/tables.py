@@ -149,7 +149,10 @@ def _kind_of_texts(texts: pa.Array, name: str) -> str:
 
 
 def unreadable(array: pa.Array) -> np.ndarray:
-    """Which values are neither missing nor what most are: no number among numbers, no time among times, infinite."""
+    """
+    Which values are neither missing nor what most are: no number among numbers, no time among times, infinite. Times
+    most of which cannot be read are no matter of rows: `as_times` tells how to write them.
+    """
     if pa.types.is_floating(array.type):
         return np.isinf(array.to_numpy(zero_copy_only=False))
     if not _is_text(array.type):
@@ -158,7 +161,8 @@ def unreadable(array: pa.Array) -> np.ndarray:
     present = len(texts) - texts.null_count
     bad = np.zeros(len(array), bool)
     if 2 * _count(texts, TIME, OTHER_TIME) > present:
-        bad = pd.isna(_times(texts))
+        times = pd.isna(_times(texts)).to_numpy()
+        bad = times if 2 * (~times).sum() > present else bad
     elif 2 * _count(texts, NUMBER) > present:
         bad = ~np.isfinite([float(text) if re.match(NUMBER, text or "") else np.nan for text in texts.to_pylist()])
     return bad & pc.is_valid(texts).to_numpy(zero_copy_only=False)
