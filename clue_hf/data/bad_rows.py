@@ -149,19 +149,29 @@ def _is_valid(table: pa.Table) -> bool:
 
 
 def unusual_values(values: list[Any], what: str) -> Iterator[tuple[int, str]]:
-    """Values that are missing, of another type than most, or, where `what` is `"number"`, no finite number."""
-    kinds = Counter(_kind(value) for value in values if value is not None)
+    """
+    Values that are missing or of another type than most; where `what` is `"number"`, no finite number, and where it is
+    `"class"` and most are numbers, no number of a class.
+    """
+    kinds = Counter(kind_of(value) for value in values if value is not None)
     usual = "number" if what == "number" or not kinds else kinds.most_common(1)[0][0]
     for row, value in enumerate(values):
         if value is None:
             yield row, "nothing (null)"
-        elif _kind(value) != usual:
-            yield row, f"a {_kind(value)}, {str(value)[:40]!r}, where others have a {usual},"
+        elif kind_of(value) != usual:
+            yield row, f"a {kind_of(value)}, {str(value)[:40]!r}, where others have a {usual},"
         elif what == "number" and not math.isfinite(value):
             yield row, f"{value}"
+        elif what == "class" and usual == "number" and not _is_class(value):
+            yield row, f"{value}, which is no class number,"
 
 
-def _kind(value: Any) -> str:
+def _is_class(number: float) -> bool:
+    return math.isfinite(number) and number >= 0 and number % 1 == 0
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, in a word."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return "number"
     return "text" if isinstance(value, str) else type(value).__name__

@@ -18,7 +18,7 @@ from .bad_rows import POLICIES, BadRows, bad_texts, read_by_line
 from .columns import check_column, find_image_columns, find_pair, find_text_columns, has_images
 from .labels import check_classes, split_by_label
 from .lines import SEPARATORS, UNREADABLE_FILE, file_kind, is_misread
-from .needs import as_numbers_again, bad_cells, bad_values, needed_columns
+from .needs import as_plain, bad_cells, bad_values, needed_columns
 from .npz import load_npz
 from .splits import split_by_source
 from .tables import WORDS, check_header, read_csv
@@ -192,6 +192,7 @@ def _usable(
     table: bool,
     rows: datasets.Dataset,
     where: str,
+    from_csv: bool = False,
 ) -> datasets.Dataset:
     """The rows that have what the task needs, with the numbers of those that have not."""
     bad_rows, columns = arguments.bad_rows, rows.column_names
@@ -204,8 +205,8 @@ def _usable(
     if table:
         named = (arguments.categorical_columns or [], arguments.ignored_columns or [], arguments.drop_missing_target)
         return bad_rows.keep_good(rows, where, bad_cells(rows, number, *named))
-    rows = bad_rows.keep_good(rows, where, bad_values(rows, needed))
-    return as_numbers_again(rows, needed) if bad_rows.skipped else rows
+    problems = bad_values(rows, needed, from_csv)
+    return as_plain(bad_rows.keep_good(rows, where, problems), rows, needed, from_csv) if problems else rows
 
 
 def _key(columns: list[str], source: str | None, target: str | None) -> str | None:
@@ -233,14 +234,15 @@ def _load(
         raise UserError("No data: set dataset_name or train_file.")
     if arguments.split_column and files["train"] and not _is_npz(files["train"]):
         rows = load_file(files["train"], "train_file", table, arguments.bad_rows)
-        return _by_column(usable(rows, f"train_file {files['train']!r}"), arguments.split_column)
+        rows = usable(rows, f"train_file {files['train']!r}", file_kind(files["train"]) in SEPARATORS)
+        return _by_column(rows, arguments.split_column)
     given: dict[str, datasets.Dataset] = {}
     for name, path in files.items():
         if path and _is_npz(path):
             given.update(_load_npz_file(path, name))
         elif path:
             rows = load_file(path, f"{name}_file", table, arguments.bad_rows)
-            given[name] = usable(rows, f"{name}_file {path!r}")
+            given[name] = usable(rows, f"{name}_file {path!r}", file_kind(path) in SEPARATORS)
     return given
 
 

@@ -56,10 +56,12 @@ class Table:
             hint = f" Did you mean {close[0]!r}?" if close else ""
             raise UserError(f"{option} {name!r} is not in the data, whose columns are {', '.join(self.names)}.{hint}")
         if name not in self._arrays:
-            values = self._data[name]
-            self._arrays[name] = (
-                _plain(values[:]) if isinstance(self._data, datasets.Dataset) else _as_array(values, name)
-            )
+            is_dataset = isinstance(self._data, datasets.Dataset)
+            if is_dataset and isinstance(self._data.features[name], datasets.Json):
+                self._arrays[name] = _mixed(self._data, name)
+            else:
+                values = self._data[name]
+                self._arrays[name] = _plain(values[:]) if is_dataset else _as_array(values, name)
         return self._arrays[name]
 
     def class_names(self, name: str) -> list[str]:
@@ -89,6 +91,14 @@ def _as_array(values: Any, name: str) -> pa.Array:
         if np.ndim(values) != 1:
             raise UserError(f"The column {name!r} must have one value for each row: {error}") from error
         return pa.array([None if value is None else str(value) for value in values], pa.large_string())
+
+
+def _mixed(dataset: datasets.Dataset, name: str) -> pa.Array:
+    """A column of a jsonl file with values of several types, as texts; as it is where most are lists or objects."""
+    values = dataset.with_format(None)[name][:]
+    if 2 * sum(isinstance(value, (list, dict)) for value in values) > len(values):
+        return _plain(dataset[name][:])
+    return pa.array([_text(value, ()) for value in values], pa.large_string())
 
 
 def _plain(array: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -304,6 +314,8 @@ def check_header(path: str, option: str = "train_file") -> None:
             _, names, problem = next(csv_rows(file, SEPARATORS[ending]), (1, [], None))
     except UNREADABLE_FILE as error:
         raise UserError(f"{option} {path!r} cannot be read: {error}") from error
+    if problem:
+        raise UserError(f"{option} {path!r} cannot be read: its first line {problem}.")
     if not all(map(is_text, names)):
         raise UserError(f"{option} {path!r} cannot be read: its first line is no UTF-8 text.")
     if not any(name.strip() for name in names):
@@ -316,5 +328,3 @@ def check_header(path: str, option: str = "train_file") -> None:
         raise UserError(
             f"{option} {path!r} seems to be separated by {other!r}: a .csv file has commas, a .tsv file has tabs."
         )
-    if problem:
-        raise UserError(f"{option} {path!r} cannot be read: its first line {problem}.")
