@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,12 +12,12 @@ from typing import Any
 
 import datasets
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 from transformers.utils import logging
 
 from ..errors import UserError
-from .lines import SEPARATORS, file_kind, read_lines
+from .lines import SEPARATORS, UNREADABLE_FILE, file_kind, read_lines
+from .tables import WORDS, parse_csv
 
 
 logger = logging.get_logger(__name__)
@@ -83,22 +82,30 @@ class BadRows:
 # ---- rows that cannot be read ----
 
 
-def read_by_line(path: str, where: str, bad_rows: BadRows) -> datasets.Dataset:
+def read_by_line(path: str, where: str, bad_rows: BadRows, table: bool = False) -> datasets.Dataset:
     """
     The rows of a jsonl, csv or tsv file that a reader of whole files gave up: lines that are none are bad rows, and so
-    are values of another type than the other rows have. A column that only some rows have is none of that.
+    are values of another type than the other rows have. A column that only some rows have is none of that. Words for
+    missing values in a csv file are missing ones in a `table`, and words elsewhere.
     """
     try:
         lines = list(read_lines(path))
-    except (OSError, EOFError, zlib.error) as error:
+    except UNREADABLE_FILE as error:
         raise UserError(f"{where} cannot be read: {error}") from error
     bad = {row: f"{line.place}{line.problem}" for row, line in enumerate(lines) if line.row is None}
     kept = bad_rows.left_out(where, bad, len(lines))
     rows = [row for number in kept if (row := lines[number].row) is not None]
     if not rows:
         raise UserError(f"{where} has no rows.")
-    if file_kind(path) in SEPARATORS:
-        return datasets.Dataset.from_pandas(_frame(rows), preserve_index=False)
+    try:
+        if file_kind(path) in SEPARATORS:
+            return parse_csv(_as_csv(rows), ",", **({} if table else WORDS))
+        return _of_one_type(rows, where, bad_rows)
+    except (pa.ArrowException, OverflowError) as error:
+        raise UserError(f"{where} cannot be read: {error}") from error
+
+
+def _of_one_type(rows: list[dict[str, Any]], where: str, bad_rows: BadRows) -> datasets.Dataset:
     columns = {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
     problems: dict[int, str] = {}
     for name, values in columns.items():
@@ -106,20 +113,17 @@ def read_by_line(path: str, where: str, bad_rows: BadRows) -> datasets.Dataset:
             if values[row] is not None:
                 problems.setdefault(row, f"has {problem} in column {name!r}")
     kept = bad_rows.left_out(where, problems, len(rows))
-    try:
-        return datasets.Dataset.from_dict({name: [values[row] for row in kept] for name, values in columns.items()})
-    except (pa.ArrowException, OverflowError) as error:
-        raise UserError(f"{where} cannot be read: {error}") from error
+    return datasets.Dataset.from_dict({name: [values[row] for row in kept] for name, values in columns.items()})
 
 
-def _frame(rows: list[dict[str, str]]) -> pd.DataFrame:
-    """The rows of a csv file, each column of the type that suits all of them."""
+def _as_csv(rows: list[dict[str, str]]) -> StringIO:
+    """A csv file of the rows, from which pandas finds the type that suits all values of a column."""
     file = StringIO(newline="")
-    writer = csv.DictWriter(file, list(rows[0]))
+    writer = csv.DictWriter(file, list(rows[0]), quoting=csv.QUOTE_ALL)  # a value of spaces is no blank line
     writer.writeheader()
     writer.writerows(rows)
     file.seek(0)
-    return pd.read_csv(file, low_memory=False, keep_default_na=False, na_values=[""])
+    return file
 
 
 def bad_texts(dataset: datasets.Dataset) -> dict[int, str]:
@@ -145,19 +149,29 @@ def _is_valid(table: pa.Table) -> bool:
 
 
 def unusual_values(values: list[Any], what: str) -> Iterator[tuple[int, str]]:
-    """Values that are missing, of another type than most, or, where `what` is `"number"`, no finite number."""
-    kinds = Counter(_kind(value) for value in values if value is not None)
+    """
+    Values that are missing or of another type than most; where `what` is `"number"`, no finite number, and where it is
+    `"class"` and most are numbers, no number of a class.
+    """
+    kinds = Counter(kind_of(value) for value in values if value is not None)
     usual = "number" if what == "number" or not kinds else kinds.most_common(1)[0][0]
     for row, value in enumerate(values):
         if value is None:
             yield row, "nothing (null)"
-        elif _kind(value) != usual:
-            yield row, f"a {_kind(value)}, {str(value)[:40]!r}, where others have a {usual},"
+        elif kind_of(value) != usual:
+            yield row, f"a {kind_of(value)}, {str(value)[:40]!r}, where others have a {usual},"
         elif what == "number" and not math.isfinite(value):
             yield row, f"{value}"
+        elif what == "class" and usual == "number" and not _is_class(value):
+            yield row, f"{value}, which is no class number,"
 
 
-def _kind(value: Any) -> str:
+def _is_class(number: float) -> bool:
+    return math.isfinite(number) and number >= 0 and number % 1 == 0
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, in a word."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return "number"
     return "text" if isinstance(value, str) else type(value).__name__

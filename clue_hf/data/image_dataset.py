@@ -22,7 +22,9 @@ MEMORY_LIMIT = 2**30
 CHANNELS = (1, 3)
 GREY_MODES = ("1", "L", "LA")
 #: What opening something else than an image raises.
-UNREADABLE = (OSError, UnidentifiedImageError, SyntaxError, ValueError, TypeError, AttributeError)
+UNREADABLE = (
+    OSError, UnidentifiedImageError, Image.DecompressionBombError, SyntaxError, ValueError, TypeError, AttributeError,
+)  # fmt: skip
 
 
 class ImageDataset(torch.utils.data.Dataset):
@@ -171,8 +173,6 @@ class EncodedImages:
                 image = open_image(value)
             except UNREADABLE as error:
                 raise UserError(f"{where} has no readable image in column {self._column!r}: {error}") from error
-            if image.mode[0] in "IF":
-                raise UserError(f"{where} is an image of mode {image.mode}: convert it to 8 bits per channel.")
             yield image
 
 
@@ -187,6 +187,8 @@ def open_image(value: Any) -> Image.Image:
         return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
     if not isinstance(value, Image.Image):
         value = Image.open(BytesIO(value) if isinstance(value, bytes) else value)
+    if value.mode[0] in "IF":
+        raise ValueError(f"it is of mode {value.mode}: convert it to 8 bits per channel")
     value.load()  # a damaged file shows here
     return ImageOps.exif_transpose(value)
 

@@ -24,12 +24,15 @@ def class_names(dataset: datasets.Dataset, column: str) -> list[str]:
 def label_numbers(dataset: datasets.Dataset, column: str, names: list[str], split: str = "train") -> np.ndarray:
     """
     The class number of each row; raises where a label is missing or is not among the names. Numbers that stand for
-    names (`ClassLabel`) are those of the same names here, where these are known in another order.
+    names (`ClassLabel`) are those of the same names here, where these are known in another order. Other numbers are
+    names themselves where names are numbers, as in 1, 2, 3 and 10+, otherwise positions among the names.
     """
     values = _label_values(dataset, column, split)
     own = getattr(dataset.features[column], "names", None)
     if own and own != names and set(own) <= set(names) and values.dtype.kind != "U":
         values = np.array(own)[values]
+    elif not own and values.dtype.kind != "U" and _name_numbers(names):
+        values = values.astype(str)
     if values.dtype.kind != "U":
         if len(bad := np.flatnonzero(values >= len(names))):
             row = int(bad[0])
@@ -48,6 +51,11 @@ def label_numbers(dataset: datasets.Dataset, column: str, names: list[str], spli
     return np.array([number[name] for name in values.tolist()], dtype=np.int64)
 
 
+def _name_numbers(names: list[str]) -> bool:
+    """Whether some names are numbers other than their positions."""
+    return any(name.isdecimal() for name in names) and names != [str(position) for position in range(len(names))]
+
+
 def _label_values(dataset: datasets.Dataset, column: str, split: str) -> np.ndarray:
     """The labels as int64 or text, none missing."""
     values = dataset.select_columns([column]).with_format("arrow")[:][column].combine_chunks()
@@ -63,7 +71,7 @@ def _label_values(dataset: datasets.Dataset, column: str, split: str) -> np.ndar
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         raise UserError(f"label_column {column!r} must hold class numbers or names, not {kind}.")
     numbers = values.to_numpy(zero_copy_only=False)
-    bad = np.flatnonzero((numbers < 0) | (numbers != np.floor(numbers)))
+    bad = np.flatnonzero(~np.isfinite(numbers) | (numbers < 0) | (numbers != np.floor(numbers)))
     if len(bad):
         value, row = numbers[bad[0]], int(bad[0])
         hint = " (no label: choose a labelled split)" if value == -1 else ""

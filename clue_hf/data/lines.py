@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import re
 import sys
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,14 @@ from ..errors import UserError
 
 NO_OBJECT = "must be an object, as in {...}"
 SEPARATORS = {"csv": ",", "tsv": "\t"}
+#: What reading a file raises that cannot be read, or is not compressed as it should be.
+UNREADABLE_FILE = (OSError, EOFError, zlib.error)
+#: At the start of a file: it is UTF-8.
+MARK = b"\xef\xbb\xbf"
+#: An escaped half of a surrogate pair in a json file, without the other half.
+HALF_PAIR = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
+)
 csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # a text of more than 131,072 characters is a text
 
 
@@ -50,24 +59,41 @@ def file_kind(path: str | Path) -> str:
     return Path(str(path).lower().removesuffix(".gz")).suffix.lstrip(".")
 
 
+def open_file(path: str | Path) -> Any:
+    """The bytes of a file, unpacked where it is gzipped."""
+    opener: Any = gzip.open if str(path).lower().endswith(".gz") else open
+    return opener(path, "rb")
+
+
+def is_misread(path: str | Path) -> bool:
+    """
+    Whether readers of whole files take some row for another, without a word: pandas shifts or fills the values of rows
+    of a csv file that have too many or too few, and datasets drops half of a surrogate pair in a list of a json file.
+    """
+    if file_kind(path) in SEPARATORS:
+        return any(line.row is None for line in read_lines(path))
+    if file_kind(path) != "json":
+        return False
+    with open_file(path) as content:
+        return HALF_PAIR.search(content.read()) is not None
+
+
 def read_lines(path: str | Path) -> Iterator[Line]:
     """Every row of a file in turn, good or bad; raises only where the file itself cannot be read."""
-    file, kind = Path(path), file_kind(path)
-    opener: Any = gzip.open if file.name.lower().endswith(".gz") else open
-    with opener(file, "rb") as content:
+    kind = file_kind(path)
+    with open_file(path) as content:
         if kind in SEPARATORS:
             yield from _csv_lines(content, SEPARATORS[kind])
         elif kind == "txt":
             yield from _text_lines(content, _parse_text)
-        elif kind == "json" and content.peek(1)[:1] == b"[":
+        elif kind == "json" and content.peek(64).removeprefix(MARK).lstrip()[:1] == b"[":
             yield from _list_lines(content)
         else:
             yield from _text_lines(content, _parse_json)
 
 
 def _text_lines(content: Any, parse: Any) -> Iterator[Line]:
-    for number, line in enumerate(content, 1):
-        line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+    for number, line in enumerate(_without_mark(content), 1):
         if not line.strip() and parse is _parse_json:
             continue
         try:
@@ -76,15 +102,24 @@ def _text_lines(content: Any, parse: Any) -> Iterator[Line]:
             yield Line(number, problem=_reason(error))
 
 
+def _without_mark(content: Any) -> Iterator[bytes]:
+    for number, line in enumerate(content):
+        yield line if number else line.removeprefix(MARK)
+
+
 def _list_lines(content: Any) -> Iterator[Line]:
     """The objects of a file that is one list of them."""
+    text = content.read()
     try:
-        rows = json.load(content)
+        rows = json.loads(text)
     except (ValueError, RecursionError) as error:
         yield Line(None, problem=_reason(error))
         return
     for row in rows:
-        yield Line(None, row) if isinstance(row, dict) else Line(None, problem=NO_OBJECT)
+        try:
+            yield Line(None, _checked(row, b"\\u" in text))
+        except ValueError as error:
+            yield Line(None, problem=_reason(error))
 
 
 def _parse_text(line: str) -> dict[str, Any]:
@@ -92,43 +127,61 @@ def _parse_text(line: str) -> dict[str, Any]:
 
 
 def _parse_json(line: str) -> dict[str, Any]:
-    row = json.loads(line)
+    return _checked(json.loads(line), "\\u" in line)
+
+
+def _checked(row: Any, escaped: bool) -> dict[str, Any]:
+    """A row that is an object, all of whose texts are some: those of escaped characters may not be."""
     if not isinstance(row, dict):
         raise ValueError(NO_OBJECT)
-    if "\\u" in line and not is_text(json.dumps(row, ensure_ascii=False)):
+    if escaped and not is_text(json.dumps(row, ensure_ascii=False)):
         raise ValueError("holds half of a surrogate pair, which is no text")
     return row
 
 
 def _csv_lines(content: Any, separator: str) -> Iterator[Line]:
-    texts: Any = (line.decode("utf-8", errors="surrogateescape") for line in content)
-    taken: list[str] = []  # the lines of the row at hand
-    names: list[str] | None = None
+    rows = csv_rows(content, separator)
+    _, names, problem = next(rows, (1, [], None))
+    if problem:  # without the names of the columns no row can be read
+        yield Line(1, problem=problem)
+        return
+    for number, values, problem in rows:
+        yield Line(number, problem=problem) if problem else _csv_line(number, names, values)
+
+
+def csv_rows(content: Any, separator: str) -> Iterator[tuple[int, list[str], str | None]]:
+    """
+    The rows of a csv file that are not blank, and the first one: the number of the line where each begins, its values,
+    and why it cannot be read where it cannot.
+    """
+    lines = (line.decode("utf-8", errors="surrogateescape") for line in _without_mark(content))
+    taken: list[str] = []  # the lines of the row at hand; an empty text is the end of the file, and follows all lines
+    rows = csv.reader(_kept(chain(lines, [""]), taken), delimiter=separator)
     number = 1  # of its first line
     while True:
-        try:
-            values = next(csv.reader(_kept(texts, taken), delimiter=separator))
-        except StopIteration:
+        values, problem = _next_row(rows)
+        if not taken[0]:
             return
-        except csv.Error as error:
-            yield Line(number, problem=f"is no row of a csv file: {error}")
-            values = []
-        if names is None:
-            names = [name.removeprefix("\ufeff") for name in values]
-        elif len(taken) > 1 and "".join(taken).count('"') % 2 and (texts := _unless_ended(texts)) is None:
-            yield Line(number, problem="opens a quotation mark that is never closed")
-            texts = iter(taken[1:])
+        if not taken[-1]:
+            problem = "opens a quotation mark that is never closed"
+            rows = csv.reader(_kept(iter(taken[1:]), taken), delimiter=separator)
             del taken[1:]
-        elif values and values != [""]:  # not a blank line
-            yield _csv_line(number, names, values)
+        if problem or number == 1 or not _is_blank(taken, separator):
+            yield number, values, problem
         number += len(taken)
         taken.clear()
 
 
-def _unless_ended(texts: Iterator[str]) -> Iterator[str] | None:
-    """The same lines, or none where no more come."""
-    following = list(islice(texts, 1))
-    return chain(following, texts) if following else None
+def _next_row(rows: Any) -> tuple[list[str], str | None]:
+    try:
+        return next(rows), None
+    except csv.Error as error:
+        return [], f"is no row of a csv file: {error}"
+
+
+def _is_blank(lines: list[str], separator: str) -> bool:
+    """Whether pandas passes over a row: one of spaces is blank, an empty value in quotation marks is not."""
+    return len(lines) == 1 and not lines[0].strip(" \t\r\n") and separator not in lines[0]
 
 
 def _kept(texts: Iterator[str], taken: list[str]) -> Iterator[str]:
@@ -139,7 +192,8 @@ def _kept(texts: Iterator[str], taken: list[str]) -> Iterator[str]:
 
 def _csv_line(number: int, names: list[str], values: list[str]) -> Line:
     if len(values) != len(names):
-        return Line(number, problem=f"has {len(values)} values, but there are {len(names)} columns")
+        some = "1 value" if len(values) == 1 else f"{len(values)} values"
+        return Line(number, problem=f"has {some}, but there are {len(names)} columns")
     bad = next((name for name, value in zip(names, values, strict=True) if not is_text(value)), None)
     if bad is not None:
         return Line(number, problem=f"is no UTF-8 text in column {bad!r}")
@@ -170,5 +224,5 @@ def read_rows(path: str, option: str = "input") -> Iterator[dict[str, Any]]:
             if line.row is None:
                 raise UserError(f"{option} {path!r}: row {row} (counted from 0) {line.place}{line.problem}.")
             yield line.row
-    except (OSError, EOFError, zlib.error) as error:
+    except UNREADABLE_FILE as error:
         raise UserError(f"{option} {path!r} cannot be read: {error}") from error

@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import pyarrow as pa
+from datasets.exceptions import DatasetsError
 
 from ..errors import UserError
 from ..offline import notice_missing_network
 from .bad_rows import POLICIES, BadRows, bad_texts, read_by_line
 from .columns import check_column, find_image_columns, find_pair, find_text_columns, has_images
 from .labels import check_classes, split_by_label
-from .lines import SEPARATORS, file_kind
-from .needs import as_numbers_again, bad_cells, bad_values, needed_columns
+from .lines import SEPARATORS, UNREADABLE_FILE, file_kind, is_misread
+from .needs import as_plain, bad_cells, bad_values, needed_columns
 from .npz import load_npz
 from .splits import split_by_source
-from .tables import check_header, read_csv
+from .tables import WORDS, check_header, read_csv
 from .targets import find_target_column
 
 
@@ -195,6 +197,7 @@ def _usable(
     table: bool,
     rows: datasets.Dataset,
     where: str,
+    from_csv: bool = False,
 ) -> datasets.Dataset:
     """The rows that have what the task needs, with the numbers of those that have not."""
     bad_rows, columns = arguments.bad_rows, rows.column_names
@@ -207,8 +210,8 @@ def _usable(
     if table:
         named = (arguments.categorical_columns or [], arguments.ignored_columns or [], arguments.drop_missing_target)
         return bad_rows.keep_good(rows, where, bad_cells(rows, number, *named))
-    rows = bad_rows.keep_good(rows, where, bad_values(rows, needed))
-    return as_numbers_again(rows, needed) if bad_rows.skipped else rows
+    problems = bad_values(rows, needed, from_csv)
+    return as_plain(bad_rows.keep_good(rows, where, problems), rows, needed, from_csv) if problems else rows
 
 
 def _key(columns: list[str], source: str | None, target: str | None) -> str | None:
@@ -236,14 +239,15 @@ def _load(
         raise UserError("No data: set dataset_name or train_file.")
     if arguments.split_column and files["train"] and not _is_npz(files["train"]):
         rows = load_file(files["train"], "train_file", table, arguments.bad_rows)
-        return _by_column(usable(rows, f"train_file {files['train']!r}"), arguments.split_column)
+        rows = usable(rows, f"train_file {files['train']!r}", file_kind(files["train"]) in SEPARATORS)
+        return _by_column(rows, arguments.split_column)
     given: dict[str, datasets.Dataset] = {}
     for name, path in files.items():
         if path and _is_npz(path):
             given.update(_load_npz_file(path, name))
         elif path:
             rows = load_file(path, f"{name}_file", table, arguments.bad_rows)
-            given[name] = usable(rows, f"{name}_file {path!r}")
+            given[name] = usable(rows, f"{name}_file {path!r}", file_kind(path) in SEPARATORS)
     return given
 
 
@@ -272,7 +276,7 @@ def _load_named(name: str, config: str | None, revision: str | None) -> dict[str
         if (Path(name) / "dataset_dict.json").exists():
             return datasets.DatasetDict.load_from_disk(name)
         return datasets.load_dataset(name, config, revision=revision)
-    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
+    except (OSError, ValueError, RuntimeError, DatasetsError) as error:
         raise UserError(
             f"The dataset {name!r} cannot be loaded: it is no local folder with data, and the Hub has no such dataset "
             f"or cannot be reached. Offline: download it on a connected machine with `hf download --repo-type dataset "
@@ -322,23 +326,30 @@ def load_file(path: str, option: str, table: bool = False, bad_rows: BadRows | N
         raise UserError(f"{where} is empty.")
     if FORMATS[kind] == "csv":
         check_header(str(file), option)
-    try:
-        dataset = read_csv(str(file)) if table and FORMATS[kind] == "csv" else _read(str(file), kind)
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        if "corresponds to no data" in str(error):
-            raise UserError(f"{where} has no rows.") from error
-        if kind == "parquet":
-            raise UserError(f"{where} cannot be read as {kind}: {_reason(error)}") from error
-        dataset = read_by_line(str(file), where, bad_rows)
+    dataset = _read_whole(str(file), kind, table, where)
+    if dataset is None:
+        dataset = read_by_line(str(file), where, bad_rows, table)
     if len(dataset) == 0:
         raise UserError(f"{where} has no rows.")
     return bad_rows.keep_good(dataset, where, bad_texts(dataset))
 
 
+def _read_whole(file: str, kind: str, table: bool, where: str) -> datasets.Dataset | None:
+    """The rows of a file, read at once; none where that does not do, and its lines are to be looked at."""
+    try:
+        if is_misread(file):
+            return None
+        return read_csv(file) if table and FORMATS[kind] == "csv" else _read(file, kind)
+    except (*UNREADABLE_FILE, ValueError, OverflowError, pa.ArrowException, DatasetsError) as error:
+        if "corresponds to no data" in str(error):
+            raise UserError(f"{where} has no rows.") from error
+        if kind == "parquet":
+            raise UserError(f"{where} cannot be read as {kind}: {_reason(error)}") from error
+        return None
+
+
 def _read(file: str, kind: str) -> datasets.Dataset:
-    settings: dict[str, Any] = {}
-    if FORMATS[kind] == "csv":  # pandas takes the words None, null and NA for nothing at all
-        settings = {"sep": SEPARATORS[kind], "keep_default_na": False, "na_values": [""]}
+    settings: dict[str, Any] = {"sep": SEPARATORS[kind], **WORDS} if FORMATS[kind] == "csv" else {}
     verbosity = datasets.logging.get_verbosity()
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what cannot be read is told of once, and by us
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -11,15 +12,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from transformers.utils.logging import tqdm
 
-from .bad_rows import unusual_values
+from .bad_rows import kind_of, unusual_values
 from .columns import KNOWN_TEXTS, find_image_columns, find_pair, find_text_columns, has_images
 from .image_dataset import UNREADABLE, open_image
-from .tables import Table, missing, unreadable
+from .tables import NUMBER, Table, missing, unreadable
 from .targets import find_target_column
 
 
 #: About a value that most others in its column are unlike.
 UNLIKE_MOST = "where most have a finite number or a time (name the column in categorical_columns if it has categories)"
+#: So large a share of a column of texts in a csv file may be no numbers where it is to hold some: more are no mistake.
+FEW = {"number": 0.5, "class": 0.05}
+#: What to do where they are no mistake either.
+AS_NAMES = " (if it names a class: write the file as jsonl, where labels that are texts are names)"
 
 
 def needed_columns(
@@ -52,7 +57,7 @@ def needed_columns(
     return dict.fromkeys(find_pair(columns, source, target), "value")
 
 
-def bad_values(dataset: datasets.Dataset, needed: dict[str, str]) -> dict[int, str]:
+def bad_values(dataset: datasets.Dataset, needed: dict[str, str], from_csv: bool = False) -> dict[int, str]:
     """
     Rows that lack a needed value, or have one of another type than most rows. A column without any value is no matter
     of rows: it is told of where it is used.
@@ -63,55 +68,73 @@ def bad_values(dataset: datasets.Dataset, needed: dict[str, str]) -> dict[int, s
         needed (`dict[str, str]`):
             Paths of columns, each with what it holds: `"value"` (of any type), `"number"` (a finite one), `"class"`
             (a number or a name, as most rows have) or `"image"` (one that can be opened).
+        from_csv (`bool`, *optional*, defaults to `False`):
+            The rows are those of a csv file, where one value that is no number makes a column of numbers one of texts.
     """
     problems: dict[int, str] = {}
     for path, what in needed.items():
-        for row, problem in _bad_column(dataset, path, what):
-            problems.setdefault(row, f"has {problem} in column {path!r}")
+        for row, problem in _bad_column(dataset, path, what, from_csv):
+            problems.setdefault(row, problem)
     return problems
 
 
-def _bad_column(dataset: datasets.Dataset, path: str, what: str) -> Iterable[tuple[int, str]]:
+def _bad_column(dataset: datasets.Dataset, path: str, what: str, from_csv: bool) -> Iterator[tuple[int, str]]:
     name, *keys = [path] if path in dataset.column_names else path.split(".")
     feature = dataset.features[name]
     if isinstance(feature, datasets.Image):
         dataset = dataset.cast_column(name, datasets.Image(decode=False))
+    is_text = _is_text(feature)
     looked_at = what in ("number", "image") or isinstance(feature, datasets.Json)
-    if not looked_at and _has_no_gaps(dataset, name, keys) and not (what == "class" and _is_text(feature)):
-        return []
+    looked_at = looked_at or (what == "class" and from_csv and is_text)
+    if not looked_at and _is_good(dataset, name, keys, what):
+        return
     values = [_reach(value, keys) for value in dataset[name][:]]
     if all(value is None for value in values):
-        return []
-    if what == "image":
-        return _unreadable_images(values)
-    if what in ("number", "class") and _is_text(feature):
-        numbers = [_number(value) for value in values]
-        if 2 * sum(isinstance(value, float) for value in numbers) > len(values):
-            values = numbers
-        elif what == "number":
-            return []
-    return list(unusual_values(values, what))
+        return
+    if is_text and what in FEW:
+        numbers = _numbers(values, FEW[what]) if from_csv else None
+        if numbers is None and what == "number":
+            return
+        values = numbers or values
+    found = list(_unreadable_images(values) if what == "image" else unusual_values(values, what))
+    if what == "class" and len(found) == len(values):
+        return
+    for row, problem in found:
+        hint = AS_NAMES if from_csv and what == "class" and isinstance(values[row], str) else ""
+        yield row, f"has {problem} in column {path!r}{hint}"
 
 
-def as_numbers_again(dataset: datasets.Dataset, needed: dict[str, str]) -> datasets.Dataset:
-    """Turns needed texts that are all numbers into numbers: some that was none made the column one of texts."""
+def as_plain(
+    dataset: datasets.Dataset, whole: datasets.Dataset, needed: dict[str, str], from_csv: bool
+) -> datasets.Dataset:
+    """
+    The rows that are left of a `whole` file, their needed columns as they would be without the rest: of one type where
+    values of others were among them, and of numbers where a few texts made a column of a csv file one of texts.
+    """
     for name, what in needed.items():
-        if what in ("number", "class") and _is_text(dataset.features.get(name)):
-            numbers: list[Any] = [_number(value) for value in dataset[name][:]]
-            if all(isinstance(value, float) for value in numbers):
-                whole = what == "class" and all(float(value).is_integer() for value in numbers)
-                dataset = dataset.cast_column(name, datasets.Value("int64" if whole else "float64"))
+        feature, values = dataset.features.get(name), None
+        if isinstance(feature, datasets.Json):
+            values = dataset[name][:]
+        elif from_csv and what in FEW and _is_text(feature) and _numbers(whole[name][:], FEW[what]):
+            values = _numbers(dataset[name][:], few=0)
+            if values and what == "class":
+                values = [value if value is None or not value.is_integer() else int(value) for value in values]
+        if values and len(kinds := {kind_of(value) for value in values}) == 1 and kinds <= {"number", "text", "bool"}:
+            order = dataset.column_names
+            dataset = dataset.remove_columns(name).add_column(name, values).select_columns(order)
     return dataset
 
 
-def _has_no_gaps(dataset: datasets.Dataset, name: str, keys: list[str]) -> bool:
-    """Whether a column of one type has a value in every row: then there is no need to look at each."""
+def _is_good(dataset: datasets.Dataset, name: str, keys: list[str], what: str) -> bool:
+    """Whether a column of one type has a value in every row, and each may be one: there is no need to look at them."""
     array = dataset.select_columns([name]).with_format("arrow")[:][name]
     for key in keys:
         if not pa.types.is_struct(array.type) or array.type.get_field_index(key) < 0:
             return False
         array = pc.struct_field(array, key)
-    return array.null_count == 0
+    if what == "class" and pa.types.is_integer(array.type):
+        return array.null_count == 0 and (pc.min(array).as_py() or 0) >= 0
+    return array.null_count == 0 and not (what == "class" and pa.types.is_floating(array.type))
 
 
 def _is_text(feature: Any) -> bool:
@@ -124,11 +147,11 @@ def _reach(value: Any, keys: list[str]) -> Any:
     return value
 
 
-def _number(text: str | None) -> float | str | None:
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return text
+def _numbers(texts: list[str | None], few: float) -> list[Any] | None:
+    """The texts, those that are numbers as such; none where more than so large a share is none."""
+    values = [float(text) if text and re.match(NUMBER, text.strip(), re.ASCII) else text for text in texts]
+    odd, present = (sum(isinstance(value, kinds) for value in values) for kinds in (str, (str, float)))
+    return values if odd <= few * present else None
 
 
 def _unreadable_images(values: list[Any]) -> Iterator[tuple[int, str]]:

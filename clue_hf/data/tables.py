@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import re
-import zlib
 from collections import Counter
 from difflib import get_close_matches
 from typing import Any
@@ -17,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import UserError
-from .lines import SEPARATORS, file_kind, is_text
+from .lines import SEPARATORS, UNREADABLE_FILE, csv_rows, file_kind, is_text, open_file
 
 
 #: What stands for a missing number or time in a column of texts: what pandas takes for one in a csv file.
@@ -31,6 +28,8 @@ TIME = r"^\d{4}[-/]\d{2}[-/]\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?: 
 OTHER_TIME = r"^\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[T ].*)?$"
 #: How pandas calls an index that was written with the columns.
 INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
+#: For texts: pandas takes the words None, null and NA for nothing at all.
+WORDS = {"keep_default_na": False, "na_values": [""]}
 
 
 class Table:
@@ -57,10 +56,12 @@ class Table:
             hint = f" Did you mean {close[0]!r}?" if close else ""
             raise UserError(f"{option} {name!r} is not in the data, whose columns are {', '.join(self.names)}.{hint}")
         if name not in self._arrays:
-            values = self._data[name]
-            self._arrays[name] = (
-                _plain(values[:]) if isinstance(self._data, datasets.Dataset) else _as_array(values, name)
-            )
+            is_dataset = isinstance(self._data, datasets.Dataset)
+            if is_dataset and isinstance(self._data.features[name], datasets.Json):
+                self._arrays[name] = _mixed(self._data, name)
+            else:
+                values = self._data[name]
+                self._arrays[name] = _plain(values[:]) if is_dataset else _as_array(values, name)
         return self._arrays[name]
 
     def class_names(self, name: str) -> list[str]:
@@ -90,6 +91,14 @@ def _as_array(values: Any, name: str) -> pa.Array:
         if np.ndim(values) != 1:
             raise UserError(f"The column {name!r} must have one value for each row: {error}") from error
         return pa.array([None if value is None else str(value) for value in values], pa.large_string())
+
+
+def _mixed(dataset: datasets.Dataset, name: str) -> pa.Array:
+    """A column of a jsonl file with values of several types, as texts; as it is where most are lists or objects."""
+    values = dataset.with_format(None)[name][:]
+    if 2 * sum(isinstance(value, (list, dict)) for value in values) > len(values):
+        return _plain(dataset[name][:])
+    return pa.array([_text(value, ()) for value in values], pa.large_string())
 
 
 def _plain(array: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -150,7 +159,10 @@ def _kind_of_texts(texts: pa.Array, name: str) -> str:
 
 
 def unreadable(array: pa.Array) -> np.ndarray:
-    """Which values are neither missing nor what most are: no number among numbers, no time among times, infinite."""
+    """
+    Which values are neither missing nor what most are: no number among numbers, no time among times, infinite. Times
+    most of which cannot be read are no matter of rows: `as_times` tells how to write them.
+    """
     if pa.types.is_floating(array.type):
         return np.isinf(array.to_numpy(zero_copy_only=False))
     if not _is_text(array.type):
@@ -159,7 +171,8 @@ def unreadable(array: pa.Array) -> np.ndarray:
     present = len(texts) - texts.null_count
     bad = np.zeros(len(array), bool)
     if 2 * _count(texts, TIME, OTHER_TIME) > present:
-        bad = pd.isna(_times(texts))
+        times = pd.isna(_times(texts)).to_numpy()
+        bad = times if 2 * (~times).sum() > present else bad
     elif 2 * _count(texts, NUMBER) > present:
         bad = ~np.isfinite([float(text) if re.match(NUMBER, text or "") else np.nan for text in texts.to_pylist()])
     return bad & pc.is_valid(texts).to_numpy(zero_copy_only=False)
@@ -276,9 +289,15 @@ def read_csv(path: str) -> datasets.Dataset:
     The type of a column is found from all its rows. (`datasets` finds it from the first 10,000, and fails at a later
     row that is 1.5 or "n. a." where those were whole numbers, without a word on where it is.)
     """
-    frame = pd.read_csv(path, sep=SEPARATORS[file_kind(path)], low_memory=False)
-    if not isinstance(frame.index, pd.RangeIndex):
-        raise ValueError("the rows have more values than the first line has names")
+    return parse_csv(path, SEPARATORS[file_kind(path)])
+
+
+def parse_csv(file: Any, separator: str, **settings: Any) -> datasets.Dataset:
+    """The rows of a csv file, opened or not, all of which have a value for each column."""
+    frame = pd.read_csv(file, sep=separator, low_memory=False, **settings)
+    for name in frame.columns[frame.dtypes == "object"]:
+        if any(type(value) is int for value in frame[name]):  # one of more than 64 bits is among them
+            frame[name] = frame[name].astype(np.float64)
     return datasets.Dataset.from_pandas(frame, preserve_index=False)
 
 
@@ -291,11 +310,12 @@ def check_header(path: str, option: str = "train_file") -> None:
     if ending not in SEPARATORS:
         return
     try:
-        with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
-            lines = (line.decode("utf-8-sig", errors="surrogateescape") for line in file)
-            names = next(csv.reader(lines, delimiter=SEPARATORS[ending]), [])
-    except (OSError, EOFError, zlib.error, csv.Error) as error:
+        with open_file(path) as file:
+            _, names, problem = next(csv_rows(file, SEPARATORS[ending]), (1, [], None))
+    except UNREADABLE_FILE as error:
         raise UserError(f"{option} {path!r} cannot be read: {error}") from error
+    if problem:
+        raise UserError(f"{option} {path!r} cannot be read: its first line {problem}.")
     if not all(map(is_text, names)):
         raise UserError(f"{option} {path!r} cannot be read: its first line is no UTF-8 text.")
     if not any(name.strip() for name in names):

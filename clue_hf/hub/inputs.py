@@ -124,12 +124,9 @@ def read_image(value: Any, row: int) -> Image.Image:
     """An image of any kind, upright; raises with its number where it cannot be read."""
     where = f"Row {row} (counted from 0)"
     try:
-        image = open_image(value)
+        return open_image(value)
     except UNREADABLE as error:
         raise UserError(f"{where} is no readable image: {error}") from error
-    if image.mode[0] in "IF":
-        raise UserError(f"{where} is an image of mode {image.mode}: convert it to 8 bits per channel.")
-    return image
 
 
 class TableInputs(Inputs):

@@ -98,3 +98,9 @@ def test_bad_rows_are_named_or_left_out_and_counted(here, capsys):
     assert written["scores"]["uncertainty"]["n"] == 8
     assert written["skipped_rows"]["file 'bad.jsonl'"]["skipped"] == 2
     assert main([*words, "--on_bad_row", "ignore"]) == 2
+
+
+def test_whole_numbers_of_any_size(here):
+    Path("large.csv").write_text("uncertainty,quality\n1,1\n99999999999999999999999,0\n2,1\n")
+    assert main(["score", "--file", "large.csv", "--resamples", "0", "--output", "out.json"]) == 0
+    assert json.loads(Path("out.json").read_text())["scores"]["uncertainty"]["metrics"]["prr"]["value"] == 1

@@ -1,6 +1,8 @@
 """Rows of pixels and class numbers from every kind of column, and what is said of bad ones."""
 
 import io
+import struct
+import zlib
 
 import datasets
 import numpy as np
@@ -131,6 +133,14 @@ def damaged():
     return [whole, whole[: len(whole) // 2]]
 
 
+def huge():
+    """A small file whose header promises 30,000 x 30,000 pixels."""
+    content = bytearray(png(PIXELS[0]))
+    content[16:24] = struct.pack(">II", 30_000, 30_000)
+    content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))
+    return bytes(content)
+
+
 @pytest.mark.parametrize(
     ("images", "message"),
     [
@@ -142,7 +152,8 @@ def damaged():
         ([(PIXELS[0] / 255).tolist()], "must be whole numbers from 0 to 255"),
         ([[[[1, 2, 3]]], [[[1, 2, 300]]]], "but row 1 .counted from 0. does not"),
         ([[1, 2, 3]], "must have the shape"),
-        ([png(np.zeros((4, 4), np.uint16))], "is an image of mode I;16: convert it to 8 bits"),
+        ([huge()], "Row 0 .* has no readable image .* Image size .900000000 pixels. exceeds limit"),
+        ([png(np.zeros((4, 4), np.uint16))], "Row 0 .* it is of mode I;16: convert it to 8 bits"),
     ],
 )  # fmt: skip
 def test_bad_images_are_named(images, message):

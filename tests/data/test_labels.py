@@ -35,6 +35,7 @@ def test_labels_of_every_kind(values, names, numbers):
         ([0, None, 1], "Row 1 .counted from 0. of the test data has no 'label'"),
         ([0, 1, 7], "Row 2 .* has the label 7, but there are only the 3 classes 0 to 2"),
         ([0, -1], "Row 1 .* has the 'label' -1, which is no class number .no label: choose a labelled split"),
+        ([0.0, float("inf")], "Row 1 .* has the 'label' inf, which is no class number"),
         ([0.5], "Row 0 .* has the 'label' 0.5, which is no class number"),
         (["a", "d"], "Row 1 .* has the label 'd', which the training data does not have: a, b, c"),
         ([[1], [2]], "must hold class numbers or names"),
@@ -43,6 +44,21 @@ def test_labels_of_every_kind(values, names, numbers):
 def test_bad_labels_are_named(values, message):
     with pytest.raises(UserError, match=message):
         label_numbers(datasets.Dataset.from_dict({"label": values}), "label", ["a", "b", "c"], "test")
+
+
+@pytest.mark.parametrize(
+    ("names", "values", "numbers"),
+    [
+        (["1", "10+", "2", "3"], [3, 1], [3, 0]),
+        (sorted(map(str, range(12))), [2, 10], [4, 2]),
+        (["neg", "pos"], [1, 0], [1, 0]),
+    ],
+)
+def test_numbers_are_names_where_names_are_numbers(names, values, numbers):
+    data = datasets.Dataset.from_dict({"label": values})
+    assert label_numbers(data, "label", names).tolist() == numbers
+    encoded = data.cast_column("label", datasets.ClassLabel(names=names))
+    assert label_numbers(encoded, "label", names).tolist() == values  # these are positions
 
 
 def test_a_class_that_only_the_test_data_has():

@@ -13,6 +13,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clue_hf.data.bad_rows import BadRows, read_by_line
+from clue_hf.data.lines import read_rows
 from clue_hf.data.loading import load_file
 from clue_hf.data.tables import MISSING, Table, as_numbers, as_texts, as_times, check_header, find_kind, read_csv
 from clue_hf.errors import UserError
@@ -244,13 +246,47 @@ def test_pandas_reads_the_same_markers_as_missing(tmp_path):
         ("t.csv", "a,b\n", "has no rows"),
         ("t.csv", "a,b\n1,2\n1,2,3\n", "row 1 .counted from 0. on line 3 has 3 values, but there are 2 columns"),
         ("t.csv", "a,b\n1,2,3\n1,2,3\n", "row 0 .counted from 0. on line 2 has 3 values.*2 rows are bad"),
+        ("t.csv", "a,b\n0,2,3\n1,2,3\n", "row 0 .* on line 2 has 3 values.*2 rows are bad"),  # no index of a frame
+        ("t.csv", "a,b,c\nx,y,z,w\nx,y,z\nx,y,z\n", "row 0 .* on line 2 has 4 values, but there are 3 columns. Mend"),
+        ("t.tsv", "a\tb\nx\ty\t\nx\ty\t\n", "row 0 .* on line 2 has 3 values.*2 rows are bad"),
+        ("t.csv.gz", "a,b\n1,2\n3\n", "row 1 .* on line 3 has 1 value, but there are 2 columns"),
+        ("t.csv", 'a,b\n1,2\n""\n', "row 1 .* on line 3 has 1 value, but there are 2 columns"),
+        ("t.csv", "a,b\n1,2\n  \n\n3,4,5\n", "row 1 .* on line 5 has 3 values"),
+        ("t.csv", 'a,b\n1,2\n3,"d e f', "row 1 .* on line 3 opens a quotation mark that is never closed"),
+        ("t.csv", '"a,b\n1,2\n', "cannot be read: its first line opens a quotation mark"),
     ],
 )
-def test_bad_files(name, text, message, tmp_path):
+@pytest.mark.parametrize("table", [True, False])
+def test_bad_files(name, text, message, table, tmp_path):
     path = write(tmp_path / name, text)
     with pytest.raises(UserError, match=message) as raised:
-        load_file(path, "test_file", table=True)
+        load_file(path, "test_file", table)
     assert str(raised.value).startswith("test_file")
+
+
+@pytest.mark.parametrize("table", [True, False])
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("a\n1\n99999999999999999999999\n", {"a": [1.0, 1e23]}),
+        ('a\nx\n""\n" "\n  \ny\n', {"a": ["x", None, " ", "y"]}),
+        ('a,b\n5" pipe,"two\nlines"\n', {"a": ['5" pipe'], "b": ["two\nlines"]}),
+    ],
+    ids=["more than 64 bits", "blank values and lines", "quotation marks"],
+)
+def test_good_files_read_whole_or_by_line(text, rows, table, tmp_path):
+    path = write(tmp_path / "t.csv", text)
+    assert load_file(path, "test_file", table).to_dict() == rows
+    assert read_by_line(path, "test_file", BadRows(), table).to_dict() == rows
+    assert len(list(read_rows(path))) == len(rows["a"])
+
+
+@pytest.mark.parametrize("table", [True, False])
+def test_words_for_nothing_do_not_depend_on_other_rows(table, tmp_path):
+    good, bad = (write(tmp_path / f"{name}.csv", f"a,b\nx,NA\ny,z\n{name}\n") for name in ("u,v", "u,v,w"))
+    read = load_file(good, "test_file", table).to_dict()
+    assert read["b"] == [None if table else "NA", "z", "v"]
+    assert load_file(bad, "test_file", table, BadRows("skip")).to_dict()["b"] == read["b"][:2]
 
 
 def test_files_that_are_no_text(tmp_path):
@@ -264,4 +300,6 @@ def test_files_that_are_no_text(tmp_path):
 def test_headers_that_pass(tmp_path):
     check_header(write(tmp_path / "t.csv", "a.1,a,A,,\n1,2,3,4,5\n"))
     check_header(write(tmp_path / "one.csv", "a\n1\n"))
+    (tmp_path / "T.CSV.GZ").write_bytes(gzip.compress(b"a,b\n1,2\n"))
+    assert load_file(str(tmp_path / "T.CSV.GZ"), "test_file", table=True).to_dict() == {"a": [1], "b": [2]}
     check_header(write(tmp_path / "t.parquet", "a,a\n"))

@@ -1,7 +1,10 @@
 """Rows that cannot be used: named to the row and column, or left out and counted, never lost without a word."""
 
+import gzip
 import io
 import json
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +15,12 @@ from helpers import make_model, make_tokenizer
 from PIL import Image
 
 from clue_hf.cli.main import main
+from clue_hf.data.bad_rows import BadRows
 from clue_hf.data.images import ImageCollator, ImageTransform
-from clue_hf.data.loading import DataArguments, load_splits
+from clue_hf.data.labels import class_names, label_numbers
+from clue_hf.data.loading import DataArguments, load_file, load_splits
+from clue_hf.data.table_preprocessor import TablePreprocessor
+from clue_hf.data.targets import target_values
 from clue_hf.errors import UserError
 
 
@@ -59,7 +66,7 @@ JSON_LINES = {
 }
 CSV_LINES = {
     "too many values": (b"a,b,c", "on line 9 has 3 values, but there are 2 columns"),
-    "too few values": (b"a", "has nothing (null) in column 'fr'"),
+    "too few values": (b"a", "on line 9 has 1 value, but there are 2 columns"),
     "no value": (b",x", "has nothing (null) in column 'en'"),
     "not utf-8": (b"caf\xe9,x", "on line 9 is no UTF-8 text in column 'en'"),
     "open quotation": (b'"a,b', "on line 9 opens a quotation mark that is never closed"),
@@ -90,6 +97,30 @@ def test_a_bad_row_of_a_file_is_named_or_left_out(here, name, lines, row, line, 
     assert (found["rows"], found["skipped"]) == (40, 1)
     assert message in found["problems"][0]
     assert data.bad_rows.summary("train_file") == "1 of 40 rows left out"
+
+
+def test_half_of_a_surrogate_pair_in_a_list_of_a_json_file(here):
+    """datasets would leave it out of the text."""
+    whole, half = b'{"en": "caf\\ud83d\\ude00", "fr": "x"}', b'{"en": "caf\\ud800e", "fr": "x"}'
+    Path("pairs.json").write_bytes(b"[" + b", ".join([LINES[0], whole, half, b"3", LINES[1]]) + b"]")
+    with pytest.raises(UserError, match="row 2 .counted from 0. holds half of a surrogate pair.*2 rows are bad"):
+        load_splits(DataArguments(train_file="pairs.json", **WHOLE), "en", "fr")
+    splits = load_splits(DataArguments(train_file="pairs.json", on_bad_row="skip", **WHOLE), "en", "fr")
+    assert splits["train"]["en"][:] == [PAIRS[0]["en"], "caf\U0001f600", PAIRS[1]["en"]]
+
+
+@pytest.mark.parametrize("table", [True, False])
+@pytest.mark.parametrize(("ending", "lines"), [("csv", CSV), ("jsonl", LINES)])
+@pytest.mark.parametrize("damage", ["cut short", "no longer compressed"])
+def test_compressed_files_that_are_damaged(here, table, ending, lines, damage):
+    content = gzip.compress(b"\n".join(lines * 99))
+    Path(f"pairs.{ending}.gz").write_bytes(
+        content[:-40] if damage == "cut short" else content + content[:10] + b"\7" * 9
+    )
+    message = "ended before the end-of-stream" if damage == "cut short" else "rror -3 while decompressing"
+    for policy in ("fail", "skip"):
+        with pytest.raises(UserError, match=f"train_file 'pairs.{ending}.gz' cannot be read: .*{message}"):
+            load_file(f"pairs.{ending}.gz", "train_file", table, BadRows(policy))
 
 
 def test_rows_keep_their_numbers_where_others_were_left_out(here):
@@ -168,15 +199,138 @@ def test_classes_and_numbers(here):
         assert {type(value) for value in splits["train"]["label"]} == {kind}
 
 
-def test_damaged_images(here):
+def write_lines(name, rows):
+    Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return name
+
+
+TEXTS = [{"text": f"w{row}", "label": row % 2} for row in range(40)]
+
+
+@pytest.mark.parametrize(("task", "values"), [
+    ("classification", {7: "x"}),
+    ("classification", {7: -1, 8: 1.5, 9: float("nan"), 10: float("inf"), 11: None}),
+    ("classification", {7: "x", 8: -1}),
+    ("regression", {7: "x", 8: 0.25}),
+    ("regression", {7: [1], 8: 0.25}),
+])  # fmt: skip
+def test_labels_that_are_none_in_jsonl(here, task, values):
+    write_lines("rows.jsonl", [{**row, "label": values.get(number, row["label"])} for number, row in enumerate(TEXTS)])
+    where = (None, None, None, "label", task)
+    with pytest.raises(UserError, match=r"row 7 \(counted from 0\) has .* in column 'label'"):
+        load_splits(DataArguments(train_file="rows.jsonl", **WHOLE), *where)
+    data = DataArguments(train_file="rows.jsonl", on_bad_row="skip", **WHOLE)
+    rows = load_splits(data, *where)["train"]
+    assert len(rows) == 40 - len(values) + (0.25 in values.values())
+    if task == "regression":
+        assert set(target_values(rows, "label")) == {0, 0.25, 1}
+    else:
+        assert class_names(rows, "label") == ["0", "1"]
+
+
+def test_values_of_several_types_in_tables_of_jsonl(here):
+    rows = [{"size": row, "kind": "uv"[row % 2], "price": row / 2} for row in range(40)]
+    rows[7]["size"], rows[8]["price"], rows[9]["kind"], rows[10]["size"] = "many", "dear", 5, None
+    write_lines("rows.jsonl", rows)
+    words = {"task": "regression", "table": True}
+    with pytest.raises(UserError, match=r"row 7 .* has 'many' in column 'size'.* 2 rows are bad"):
+        load_splits(DataArguments(train_file="rows.jsonl", **WHOLE), None, "price", **words)
+    data = DataArguments(train_file="rows.jsonl", on_bad_row="skip", **WHOLE)
+    table = load_splits(data, None, "price", **words)["train"]
+    columns = {column.name: column for column in TablePreprocessor.fit(table, "price").columns}
+    assert len(table) == 38
+    assert {name: column.kind for name, column in columns.items()} == {"size": "numeric", "kind": "categorical"}
+    assert columns["kind"].categories == ("5", "u", "v")
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+def test_names_of_classes_that_look_like_numbers(here, ending, policy):
+    """Where every eighth is none, they are no numbers with some mistakes."""
+    rows = [{"text": f"w{row}", "label": ("1", "2", "3", "10+")[row // 2 % 4]} for row in range(40)]
+    if ending == "csv":
+        Path("rows.csv").write_text("text,label\n" + "".join(f"{row['text']},{row['label']}\n" for row in rows))
+    elif ending == "jsonl":
+        write_lines("rows.jsonl", rows)
+    else:
+        write_parquet("rows.parquet", **{name: [row[name] for row in rows] for name in rows[0]})
+    data = DataArguments(train_file=f"rows.{ending}", on_bad_row=policy, **WHOLE)
+    splits = load_splits(data, None, None, None, "label", "classification")
+    assert class_names(splits["train"], "label") == ["1", "10+", "2", "3"]
+    assert len(splits["train"]) == 40
+
+
+def test_few_texts_among_classes_of_a_csv_file_tell_the_way_out(here):
+    Path("rows.csv").write_text(
+        "text,label\n" + "".join(f"w{row},{'2+' if row == 7 else row % 2}\n" for row in range(40))
+    )
+    with pytest.raises(
+        UserError, match=r"row 7 .* has a text, '2\+', .* \(if it names a class: write the file as jsonl"
+    ):
+        load_splits(DataArguments(train_file="rows.csv"), None, None, None, "label", "classification")
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+@pytest.mark.parametrize("damaged", ["train", "test"])
+def test_classes_of_two_files_are_the_same_where_rows_of_one_are_left_out(here, ending, damaged):
+    """Texts of a jsonl file are names in both; texts of a csv file that are all numbers are numbers in both."""
+    rows = [{"text": f"w{row}", "label": str(row % 12)} for row in range(48)]
+    for split in ("train", "test"):
+        found = [
+            {**row, "text": None} if split == damaged and number == 40 else row for number, row in enumerate(rows)
+        ]
+        if ending == "jsonl":
+            write_lines(f"{split}.jsonl", found)
+        else:
+            values = [f"{row['text'] or ''},{'NA' if row['text'] is None else row['label']}" for row in found]
+            Path(f"{split}.csv").write_text("\n".join(["text,label", *values, ""]))
+    files = {f"{split}_file": f"{split}.{ending}" for split in ("train", "test")}
+    data = DataArguments(**files, on_bad_row="skip", validation_fraction=0)
+    splits = load_splits(data, None, None, None, "label", "classification")
+    assert splits["train"].features["label"] == splits["test"].features["label"]
+    names = class_names(splits["train"], "label")
+    for split in splits.values():
+        found = [names[number] for number in label_numbers(split, "label", names)]
+        assert found == [str(int(text[1:]) % 12) for text in split["text"]]
+    assert data.bad_rows.summary() == "1 of 48 rows left out"
+
+
+def as_png(pixels):
     picture = io.BytesIO()
-    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(picture, "PNG")
-    images = [{"bytes": picture.getvalue()[: 30 if row == 7 else None], "path": None} for row in range(40)]
+    Image.fromarray(pixels).save(picture, "PNG")
+    return picture.getvalue()
+
+
+GOOD = as_png(np.zeros((8, 8, 3), np.uint8))
+HUGE = GOOD[:16] + struct.pack(">II", 30_000, 30_000) + GOOD[24:29]
+
+
+@pytest.mark.parametrize("damaged", [
+    GOOD[:30],
+    HUGE + struct.pack(">I", zlib.crc32(HUGE[12:])) + GOOD[33:],
+    as_png(np.zeros((8, 8), np.uint16)),
+], ids=["half an image", "30,000 x 30,000 pixels", "16 bits"])  # fmt: skip
+def test_damaged_images(here, damaged):
+    images = [{"bytes": damaged if row == 7 else GOOD, "path": None} for row in range(40)]
     write_parquet("images.parquet", image=images, label=[row % 2 for row in range(40)])
     data = DataArguments(train_file="images.parquet", on_bad_row="skip")
     splits = load_splits(data, None, None)
     assert sum(map(len, splits.values())) == 39
     assert "row 7 (counted from 0) has no readable image" in next(iter(data.bad_rows.skipped.values()))["problems"][0]
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+def test_times_of_another_order_are_no_matter_of_rows(here, policy):
+    """How to write them is told, and not to leave out the days after the 12th."""
+    rows = [f"{1 + row % 28:02}/04/2012,{row}" for row in range(40)]
+    Path("table.csv").write_text("\n".join(["day,price", *rows, ""]))
+    data = DataArguments(train_file="table.csv", on_bad_row=policy, **WHOLE)
+    table = load_splits(data, None, "price", task="regression", table=True)["train"]
+    assert len(table) == 40
+    with pytest.raises(
+        UserError, match=r"must hold dates or times \(as in 2012-04-21 .*, but row 0 .* is '01/04/2012'"
+    ):
+        TablePreprocessor.fit(table, "price")
 
 
 TABLE = ["size,kind,price", *(f"{row % 11},{'uv'[row % 2]},{row / 2}" for row in range(80))]
