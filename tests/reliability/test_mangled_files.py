@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from class_models import make_bert
 from helpers import make_model, make_tokenizer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from clue_hf.cli.main import main
 ROWS = [{"en": f"a house {number % 13}", "fr": f"une maison {number}"} for number in range(12)]
 SCORED = [{"uncertainty": number / 7, "quality": 1 - number / 20} for number in range(12)]
 TABLE = [{"size": number % 5, "kind": "uv"[number % 2], "price": number / 2} for number in range(30)]
+CLASSES = [{"text": f"the cat {number}", "label": number % 2} for number in range(30)]
 CONFIG = """model_name_or_path: model
 train_file: pairs.jsonl
 source_column: en
@@ -73,6 +75,7 @@ REPORT = ["--report_dir", "report", "--resamples", "5", "--max_target_length", "
 PLAIN = ["--model_name_or_path", "model", *COLUMNS, *SHORT]
 TABULAR = ["--model_type", "clue_tabular_resnet", "--config_overrides", "hidden_size=4,num_blocks=1",
            "--target_column", "price", *SHORT[:-4]]  # fmt: skip
+OF_CLASSES = ["--source_column", "text", "--label_column", "label"]
 #: What is read -> the rows of a good file, and the command that reads it.
 READERS = {
     "train": (ROWS, ["train", *PLAIN, "--train_file", "FILE"]),
@@ -85,6 +88,12 @@ READERS = {
     "calibrate": (ROWS, ["calibrate", "model", *COLUMNS, "--max_target_length", "3",
                          "--train_file", "pairs.jsonl", "--validation_file", "FILE"]),
     "score": (SCORED, ["score", "--file", "FILE", "--resamples", "5"]),
+    "evaluate a table, skipping": (TABLE, ["evaluate", "table", *REPORT[:4], "--target_column", "price",
+                                           "--test_file", "FILE", "--on_bad_row", "skip"]),
+    "train a classifier, skipping": (CLASSES, ["train", "--model_name_or_path", "classifier", *OF_CLASSES, *SHORT[:-4],
+                                               "--task", "classification", "--train_file", "FILE", "--on_bad_row",
+                                               "skip"]),
+    "evaluate a classifier": (CLASSES, ["evaluate", "classifier", *REPORT[:4], *OF_CLASSES, "--test_file", "FILE"]),
     "predict": (ROWS, ["predict", "model", "--input", "FILE", "--output", "answers.jsonl", "--text_column", "en",
                        "--max_new_tokens", "3"]),
 }  # fmt: skip
@@ -130,8 +139,11 @@ def here(tmp_path_factory):
     make_tokenizer().save_pretrained(folder / "good")
     (folder / "pairs.jsonl").write_bytes(as_jsonl(ROWS * 3))
     (folder / "scored.jsonl").write_bytes(as_jsonl(SCORED))
+    (folder / "table.jsonl").write_bytes(as_jsonl(TABLE))
+    make_bert(folder / "classifier")
     with contextlib.chdir(folder), socket.create_server(("127.0.0.1", 0)) as taken:
         shutil.copytree("good", "model")
+        assert main(["train", *TABULAR, "--output_dir", "table", "--train_file", "table.jsonl"]) == 0
         words = ["calibrate", "model", *COLUMNS, "--max_target_length", "3", "--train_file", "pairs.jsonl"]
         assert main(words) == 0
         shutil.copytree("model", "good", dirs_exist_ok=True)
