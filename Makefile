@@ -48,6 +48,7 @@ bench-peer: $(READY)  ## evaluate beside LM-Polygraph, in an environment of its 
 	$(BIN)/python benchmarks/evaluate.py --peer_python auto --peer_folder out/lm-polygraph --examples 48 --rounds 1
 
 # Comparisons, each resumable: stop one at any time, and start it again to go on. Started twice, it uses two cores.
+results-%: export OMP_NUM_THREADS ?= 1
 SEEDS ?= 3
 MULTI30K ?= multi30k_en_fr.jsonl.gz
 TATOEBA ?= tatoeba_en_fr.jsonl.gz
