@@ -140,7 +140,7 @@ class SavingMixin(Trainer):
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
                 write_manifest(folder)
-                rotate(folder.parent, limit, self.state.best_model_checkpoint)
+                rotate(folder, limit, self.state.best_model_checkpoint)
         except (OSError, SafetensorError, RuntimeError) as error:
             if not _is_about_files(error):
                 raise

@@ -100,20 +100,49 @@ def test_no_whole_checkpoint_at_all_is_an_error_that_names_them(run, tmp_path):
         resumed(tmp_path / "run", str(tmp_path / "nowhere"))
 
 
+def make_checkpoints(folder, *steps):
+    for step in steps:
+        (folder / f"checkpoint-{step}").mkdir(parents=True)
+        (folder / f"checkpoint-{step}/model.safetensors").write_text("the weights of a model")
+        write_manifest(folder / f"checkpoint-{step}")
+
+
+def left(folder):
+    return [int(path.name.split("-")[1]) for path in checkpoints(folder)]
+
+
 def test_rotation_keeps_the_best_and_the_newest_whole_one(tmp_path):
-    for step in (2, 4, 6, 8, 10):
-        folder = tmp_path / f"checkpoint-{step}"
-        folder.mkdir()
-        (folder / "model.safetensors").write_text("weights")
-        if step != 8:  # killed while it was saved
-            write_manifest(folder)
-    rotate(tmp_path, None, None)
+    make_checkpoints(tmp_path, 2, 4, 6, 8, 10)
+    (tmp_path / "checkpoint-8" / MANIFEST).unlink()  # killed while it was saved
+    rotate(tmp_path / "checkpoint-10", None, None)
     assert len(checkpoints(tmp_path)) == 5
-    rotate(tmp_path, 1, str(tmp_path / "checkpoint-4"))
-    assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-10", "checkpoint-4"]
+    rotate(tmp_path / "checkpoint-10", 1, str(tmp_path / "checkpoint-4"))
+    assert left(tmp_path) == [10, 4]
     (tmp_path / "checkpoint-10" / MANIFEST).unlink()
-    rotate(tmp_path, 1, None)
+    rotate(tmp_path / "checkpoint-10", 1, None)
     assert (tmp_path / "checkpoint-4").exists()  # the only one that is whole
+
+
+@pytest.mark.parametrize("damaged", [6, 5])
+def test_rotation_does_not_count_what_is_damaged(tmp_path, damaged):
+    """Whether the one just written has a lower step than the damaged one, or a higher one."""
+    make_checkpoints(tmp_path, 2, 4, 5, 6)
+    truncate(tmp_path / f"checkpoint-{damaged}")
+    rotate(tmp_path / f"checkpoint-{damaged}", 1, None)
+    assert left(tmp_path) == [6, 5, 4, 2]  # what was just written is not whole: nothing may go
+    rotate(tmp_path / f"checkpoint-{11 - damaged}", 2, None)
+    assert left(tmp_path) == [11 - damaged, 4]
+
+
+def test_rotation_takes_higher_steps_for_those_of_an_earlier_run(tmp_path):
+    make_checkpoints(tmp_path, 2, 4, 6, 8)
+    rotate(tmp_path / "checkpoint-4", 3, None)
+    assert left(tmp_path) == [8, 4, 2]
+    rotate(tmp_path / "checkpoint-4", 2, None)
+    assert left(tmp_path) == [4, 2]
+    make_checkpoints(tmp_path, 10)
+    rotate(tmp_path / "checkpoint-4", 1, str(tmp_path / "checkpoint-10"))
+    assert left(tmp_path) == [10, 4]
 
 
 def test_the_only_whole_checkpoint_outlives_a_save_that_fails(run, tmp_path, monkeypatch):

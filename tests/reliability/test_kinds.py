@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from reliability.kinds import make_kind, weights_of
+from reliability.kinds import KINDS, make_kind, weights_of
 from safetensors.torch import load_file
 
 from clue_hf.checkpoints import MANIFEST, checkpoints, damage, write_manifest
@@ -40,6 +40,10 @@ def same(one, other):
     return all(torch.equal(weight, weights[name]) for name, weight in weights_of(one).items())
 
 
+def cut_short(path):
+    path.write_bytes(path.read_bytes()[:-10])
+
+
 def start(folder, *words):
     return subprocess.Popen(
         [sys.executable, str(WORKER), str(folder), *words],
@@ -49,8 +53,7 @@ def start(folder, *words):
 
 def test_damaged_checkpoints_are_passed_over(kind, tmp_path, caplog):
     whole = trained(kind, tmp_path / "run")
-    weights = tmp_path / "run/checkpoint-6/model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-10])
+    cut_short(tmp_path / "run/checkpoint-6/model.safetensors")
     (tmp_path / "run/checkpoint-4/trainer_state.json").write_text("{")
     again = trained(kind, tmp_path / "run", True)
     assert same(whole, again)
@@ -120,6 +123,22 @@ def test_the_only_whole_checkpoint_outlives_a_save_that_fails(kind, tmp_path, mo
     assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-2"]
     assert damage(tmp_path / "checkpoint-2") is None
     assert not list(tmp_path.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rotation_keeps_what_was_just_written(kind, tmp_path):
+    """Whatever else is in the folder: a damaged checkpoint, and the higher steps of an earlier run."""
+    settings = {**SETTINGS, "save_total_limit": 1}
+    trained(kind, tmp_path, **settings)
+    assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-6"]
+    shorter = trained(kind, tmp_path, **{**settings, "max_steps": 4})
+    assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-4"]
+    assert same(shorter, trained(kind, tmp_path, True, **{**settings, "max_steps": 4}))
+    trained(kind, tmp_path, True, **settings)
+    cut_short(tmp_path / "checkpoint-6/model.safetensors")
+    trained(kind, tmp_path, **{**settings, "max_steps": 2})
+    assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-2"]
+    assert damage(tmp_path / "checkpoint-2") is None
 
 
 @pytest.mark.slow
