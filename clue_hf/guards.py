@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +14,7 @@ from transformers import TrainerCallback
 from transformers.utils import logging
 
 from .errors import UserError
+from .signals import taking
 
 
 if TYPE_CHECKING:
@@ -115,17 +114,9 @@ class Termination(TrainerCallback):
     def __init__(self, trainer: CLUETrainer) -> None:
         self.trainer, self.asked, self.ended = trainer, False, False
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Takes the signal; gives it back in the end. Only the main thread can."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = signal.signal(signal.SIGTERM, self._ask)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGTERM, before)
+    def watching(self) -> AbstractContextManager[None]:
+        """Takes the signal meanwhile."""
+        return taking([signal.SIGTERM], self._ask, lambda: self.ended)
 
     def _ask(self, number: int, frame: Any) -> None:
         self.asked = True

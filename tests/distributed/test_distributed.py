@@ -2,12 +2,18 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from classifiers import image_rows
+from helpers import SENTENCES, TRANSLATIONS, make_model, make_tokenizer
+from reliability.processes import send_until_it_ends
+
+from clue_hf.checkpoints import checkpoints, damage
 
 
 pytestmark = pytest.mark.distributed
@@ -20,7 +26,11 @@ def run(case, processes, folder):
     launcher = (
         ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"] if processes > 1 else []
     )
-    environment = {**os.environ, "PYTHONPATH": str(WORKER.parents[1]), "ACCELERATE_USE_CPU": "true"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{WORKER.parents[1]}:{WORKER.parents[2]}",
+        "ACCELERATE_USE_CPU": "true",
+    }
     command = [sys.executable, *launcher, str(WORKER), case, str(folder), str(processes)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -156,3 +166,44 @@ def test_two_processes_keep_the_best_and_the_newest_checkpoint_and_resume(tmp_pa
         assert entry["same"], kind
     # the error falls, so that the highest comes early, and rotation has had some to spare
     assert any(entry["best"] != "checkpoint-4" for entry in found.values())
+
+
+def started(folder, *words):
+    """`clue-hf train` on two processes, in the middle of its steps, and all processes that it has started."""
+    make_model("t5").save_pretrained(folder / "model")
+    make_tokenizer().save_pretrained(folder / "model")
+    rows = [{"source": source, "target": target} for source, target in zip(SENTENCES, TRANSLATIONS, strict=True)]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows * 4))
+    settings = {
+        "model_name_or_path": "model", "train_file": "pairs.jsonl", "output_dir": "run", "num_processes": 2,
+        "max_steps": 100_000, "logging_steps": 20, "save_strategy": "no", "use_cpu": "true", "disable_tqdm": "true",
+        "quality": "none", "report_to": "none", "max_target_length": 8,
+    }  # fmt: skip
+    options = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+    command = [sys.executable, "-u", "-m", "clue_hf.cli.main", "train", *options, *words]
+    environment = {**os.environ, "PYTHONPATH": str(WORKER.parents[2]), "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    said = []
+    while "'loss'" not in (line := process.stdout.readline()):
+        said.append(line)
+        assert line, "".join(said)
+    return process, psutil.Process(process.pid).children(recursive=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code", "saved"), [(signal.SIGTERM, 143, 1), (signal.SIGINT, 130, 0)])
+def test_a_signal_to_the_command_ends_all_its_processes(number, code, saved, tmp_path):
+    process, others = started(tmp_path)
+    try:
+        assert len(others) >= 3  # the launcher and two workers
+        send_until_it_ends(process, number)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == code, output[-3000:]
+        assert psutil.wait_procs(others, timeout=0)[1] == []
+        assert [damage(folder) for folder in checkpoints(tmp_path / "run")] == [None] * saved
+    finally:
+        for left in psutil.wait_procs(others, timeout=0)[1]:
+            left.kill()
+        process.kill()

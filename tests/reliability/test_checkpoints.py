@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import make_data, make_model, make_trainer
+from reliability.processes import send_until_it_ends
 from safetensors.torch import load_file
 
 from clue_hf.checkpoints import MANIFEST, checkpoints, damage, last_whole_checkpoint, rotate, write_manifest
@@ -248,10 +249,7 @@ def test_sigterm_saves_once_and_ends_with_its_own_code(tmp_path):
     command = [sys.executable, str(WORKER), str(tmp_path / "run"), "slow"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
     assert process.stdout.readline().startswith("step")
-    process.send_signal(signal.SIGTERM)
-    time.sleep(0.05)
-    if process.poll() is None:
-        process.send_signal(signal.SIGTERM)  # harmless
+    send_until_it_ends(process, signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 143, errors[-2000:]
     assert "Ended on request at step" in errors

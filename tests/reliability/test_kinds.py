@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from reliability.kinds import KINDS, make_kind, weights_of
+from reliability.processes import send_until_it_ends
 from safetensors.torch import load_file
 
 from clue_hf.checkpoints import MANIFEST, checkpoints, damage, write_manifest
@@ -145,10 +146,7 @@ def test_rotation_keeps_what_was_just_written(kind, tmp_path):
 def test_sigterm_saves_once_and_ends_with_its_own_code(kind, tmp_path):
     process = start(tmp_path / "run", "slow", kind)
     assert process.stdout.readline().startswith("step")
-    process.send_signal(signal.SIGTERM)
-    time.sleep(0.05)
-    if process.poll() is None:
-        process.send_signal(signal.SIGTERM)  # harmless
+    send_until_it_ends(process, signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 143, errors[-2000:]
     [folder] = checkpoints(tmp_path / "run")
