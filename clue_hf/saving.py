@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -133,25 +135,31 @@ class SavingMixin(Trainer):
             remove(folder)  # what an interrupted run left there
         self.accelerator.wait_for_everyone()
         try:
-            super()._save_checkpoint(model, trial)
-            found = self.objective.state_dict()
-            if found and self.args.should_save:
-                save_file({name: value.contiguous().cpu() for name, value in found.items()}, folder / OBJECTIVE_STATE)
-            self.accelerator.wait_for_everyone()
-            if self.args.should_save:
-                write_manifest(folder)
-                rotate(folder, limit, self.state.best_model_checkpoint)
-        except (OSError, SafetensorError, RuntimeError) as error:
-            if not _is_about_files(error):
-                raise
+            with writing(f"The checkpoint {folder}"):
+                super()._save_checkpoint(model, trial)
+                found = self.objective.state_dict()
+                if found and self.args.should_save:
+                    state = {name: value.contiguous().cpu() for name, value in found.items()}
+                    save_file(state, folder / OBJECTIVE_STATE)
+                self.accelerator.wait_for_everyone()
+                if self.args.should_save:
+                    write_manifest(folder)
+        except UserError:
             remove(folder)
-            raise UserError(
-                f"The checkpoint {folder} could not be saved: {error}. Those before it are as they were; make room "
-                "and go on with resume_from_checkpoint=true."
-            ) from error
+            raise
         finally:
             self.args.save_total_limit = limit
+        if self.args.should_save:
+            rotate(folder, limit, self.state.best_model_checkpoint)
         self.accelerator.wait_for_everyone()
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        with writing(f"The model in {output_dir or self.args.output_dir}"):
+            super().save_model(output_dir, _internal_call)
+
+    def save_state(self) -> None:
+        with writing(f"The state of the training in {self.args.output_dir}"):
+            super().save_state()
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
@@ -170,7 +178,22 @@ class SavingMixin(Trainer):
             )
 
 
+@contextmanager
+def writing(what: str) -> Iterator[None]:
+    """Where something cannot be written, for want of room most often: an error that says so, and what to do."""
+    try:
+        yield
+    except (OSError, SafetensorError, RuntimeError) as error:
+        if not _is_about_files(error):
+            raise
+        raise UserError(
+            f"{what} could not be saved: {error}. The checkpoints before are as they were; make room and go on with "
+            "resume_from_checkpoint=true."
+        ) from error
+
+
 def _is_about_files(error: Exception) -> bool:
     """Whether writing failed: torch and safetensors have no exception of their own for it."""
-    words = ("no space left", "i/o error", "ioerror", "file too large", "pytorchstreamwriter", "inline_container")
+    words = ("no space left", "i/o error", "ioerror", "file too large", "pytorchstreamwriter", "inline_container",
+             "iostream error")  # fmt: skip
     return isinstance(error, OSError) or any(word in str(error).lower() for word in words)

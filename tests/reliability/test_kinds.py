@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -124,6 +125,45 @@ def test_the_only_whole_checkpoint_outlives_a_save_that_fails(kind, tmp_path, mo
     assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-2"]
     assert damage(tmp_path / "checkpoint-2") is None
     assert not list(tmp_path.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize(
+    ("how", "left"),
+    [
+        ("full for weights", ["checkpoint-2"]),
+        pytest.param("full for the optimizer", ["checkpoint-2"], marks=pytest.mark.slow),
+        ("full at the end", ["checkpoint-6", "checkpoint-4", "checkpoint-2"]),
+    ],
+)
+@pytest.mark.parametrize("kind", ["text", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])])
+def test_a_full_disk_leaves_the_checkpoints_before_it(kind, how, left, tmp_path):
+    """The system itself refuses to write on, as it does when the disk is full."""
+    refused(start(tmp_path, how, kind))
+    assert [path.name for path in checkpoints(tmp_path)] == left
+    assert [damage(path) for path in checkpoints(tmp_path)] == [None] * len(left)
+    assert not list(tmp_path.rglob("*.tmp"))
+    assert not (tmp_path / "model.safetensors").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_disk_that_is_full_when_the_results_are_there(kind, tmp_path):
+    (tmp_path / "results.json").write_text("those of an earlier run")
+    refused(start(tmp_path, "full for results", kind))
+    assert (tmp_path / "results.json").read_text() == "those of an earlier run"
+    assert not list(tmp_path.rglob("*.tmp"))
+    models = list(tmp_path.glob("*/model.safetensors"))
+    assert len(models) == 2
+    assert all(damage(path) is None for model in models for path in checkpoints(model.parent))
+
+
+def refused(process):
+    """One line says what could not be saved."""
+    _, errors = process.communicate(timeout=240)
+    assert process.returncode == 2, errors[-2000:]
+    [line] = [line for line in errors.splitlines() if line.startswith("clue-hf: error")]
+    assert re.search(r"could not be saved: .* make room", line)
+    assert "Traceback" not in errors
 
 
 @pytest.mark.parametrize("kind", KINDS)
