@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate.utils import broadcast_object_list
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -36,6 +37,8 @@ FIXED = (
     "focal_gamma", "cals_margin", "mc_samples", "plain_mc_samples", "variance_head", "label_smoothing_factor",
     "per_device_train_batch_size", "gradient_accumulation_steps", "seed", "data_seed", "train_sampling_strategy",
 )  # fmt: skip
+#: What torch raises for a file that it does not load.
+UNREADABLE = (pickle.UnpicklingError, RuntimeError, EOFError)
 
 
 class SavingMixin(Trainer):
@@ -162,10 +165,15 @@ class SavingMixin(Trainer):
             super().save_state()
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        super()._load_optimizer_and_scheduler(checkpoint)
+        with _loading(checkpoint):
+            super()._load_optimizer_and_scheduler(checkpoint)
         path = None if checkpoint is None else Path(checkpoint) / OBJECTIVE_STATE
         if path is not None and path.exists():
             self.objective.load_state_dict(load_file(path))
+
+    def _load_scaler(self, checkpoint: str | None) -> None:
+        with _loading(checkpoint):
+            super()._load_scaler(checkpoint)
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         try:
@@ -190,6 +198,29 @@ def writing(what: str) -> Iterator[None]:
             f"{what} could not be saved: {error}. The checkpoints before are as they were; make room and go on with "
             "resume_from_checkpoint=true."
         ) from error
+
+
+@contextmanager
+def _loading(checkpoint: str | None) -> Iterator[None]:
+    """Where a file of a checkpoint holds more than tensors and numbers: an error that names it. Nothing is run."""
+    try:
+        yield
+    except UNREADABLE as error:
+        for path in sorted(Path(str(checkpoint)).glob("*.pt")):
+            if not _is_plain(path):
+                raise UserError(
+                    f"{path} cannot be loaded: it is damaged, or holds more than tensors and numbers, and nothing "
+                    "else is loaded. Give resume_from_checkpoint another checkpoint, or delete it and start over."
+                ) from error
+        raise
+
+
+def _is_plain(path: Path) -> bool:
+    try:
+        torch.load(path, map_location="cpu", weights_only=True)
+    except UNREADABLE:
+        return False
+    return True
 
 
 def _is_about_files(error: Exception) -> bool:
