@@ -12,6 +12,7 @@ import pytest
 from classifiers import image_rows
 from helpers import SENTENCES, TRANSLATIONS, make_model, make_tokenizer
 from reliability.processes import send_until_it_ends
+from safetensors.torch import load_file
 
 from clue_hf.checkpoints import checkpoints, damage
 
@@ -47,13 +48,25 @@ def close(found, expected, tolerance=1e-5):
         assert ours == pytest.approx(theirs, rel=tolerance)
 
 
-def test_loss_and_gradient_norm_for_every_layout_on_one_and_two_processes(tmp_path):
+def check_gradients(folder, reference):
+    """The first gradients of every layout are those of another one on one process, which its name tells."""
+    one, two = (load_file(folder / name / "gradients.safetensors") for name in ("one", "two"))
+    for name, gradient in [*one.items(), *two.items()]:
+        expected = one[reference(name)]
+        assert (gradient - expected).norm() < 1e-5 * expected.norm(), name
+
+
+def test_loss_and_gradients_for_every_layout_on_one_and_two_processes(tmp_path):
+    def plainest(name):
+        kind, level = name.split()[:2]
+        return f"{kind} {level} off 16x1"
+
     one, two = both("layouts", tmp_path)
     assert len(one) == 2 * 2 * 2 * 4  # 16x1, 8x2, 4x4, 1x16
     assert len(two) == 2 * 2 * 2 * 3  # 8x1, 4x2, 1x8 on each
     for name, lines in {**one, **{f"{name} on two": lines for name, lines in two.items()}}.items():
-        kind, level = name.split()[:2]
-        close(lines, one[f"{kind} {level} off 16x1"])
+        close(lines, one[plainest(name)])
+    check_gradients(tmp_path, plainest)
 
 
 def test_evaluation_counts_every_row_once(tmp_path):
@@ -99,8 +112,9 @@ def test_a_sharded_t5_gives_the_same_loss_and_gradients(tmp_path):
 @pytest.fixture(scope="module")
 def classifiers(tmp_path_factory):
     """What one and two processes found about each case of classifiers."""
-    one, two = both("classifiers", tmp_path_factory.mktemp("classifiers"))
-    return {case: (found, two[case]) for case, found in one.items()}
+    folder = tmp_path_factory.mktemp("classifiers")
+    one, two = both("classifiers", folder)
+    return {"folder": folder, **{case: (found, two[case]) for case, found in one.items()}}
 
 
 def test_classifiers_for_every_layout_on_one_and_two_processes(classifiers):
@@ -109,6 +123,7 @@ def test_classifiers_for_every_layout_on_one_and_two_processes(classifiers):
     assert len(two) == 2 * 3 * 3  # 8x1, 4x2, 1x8 on each
     for name, lines in {**one, **{f"{name} on two": lines for name, lines in two.items()}}.items():
         close(lines, one[f"{name.split()[0]} 0 16x1"])
+    check_gradients(classifiers["folder"], lambda name: f"{name.split()[0]} 0 16x1")
 
 
 def test_classes_are_predicted_once_and_in_order(classifiers):
@@ -135,8 +150,9 @@ def test_objectives_that_look_at_all_the_data_after_each_epoch(classifiers):
 @pytest.fixture(scope="module")
 def numbers(tmp_path_factory):
     """The same about numbers."""
-    one, two = both("numbers", tmp_path_factory.mktemp("numbers"))
-    return {case: (found, two[case]) for case, found in one.items()}
+    folder = tmp_path_factory.mktemp("numbers")
+    one, two = both("numbers", folder)
+    return {"folder": folder, **{case: (found, two[case]) for case, found in one.items()}}
 
 
 def test_numbers_for_every_layout_on_one_and_two_processes(numbers):
@@ -144,6 +160,7 @@ def test_numbers_for_every_layout_on_one_and_two_processes(numbers):
     assert (len(one), len(two)) == (4, 3)  # 16x1, 8x2, 4x4, 1x16; 8x1, 4x2, 1x8 on each
     for lines in (*one.values(), *two.values()):
         close(lines, one["16x1"])
+    check_gradients(numbers["folder"], lambda name: "16x1")
 
 
 def test_numbers_are_predicted_once_and_in_order(numbers):

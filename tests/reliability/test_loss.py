@@ -9,29 +9,13 @@ from classifiers import class_trainer, image_batch, image_data, image_rows, make
 from helpers import log_lines, make_batch, make_data, make_model, make_trainer
 from models.networks import make_resnet
 from number_models import TARGET, make_preprocessor, make_tabular
-from reliability.kinds import KINDS, make_kind, weights_of
+from reliability.kinds import KINDS, Watch, make_kind, weights_of
 from torch import nn
-from transformers import TrainerCallback
 
 from clue_hf.data.embedded.diabetes import load_diabetes_splits
 from clue_hf.errors import UserError
 from clue_hf.objectives import CLUE
 from clue_hf.tasks import ClassificationTask, RegressionTask, TextTask
-
-
-class Watch(TrainerCallback):
-    """Keeps the gradients of every step, and the weights before it."""
-
-    def __init__(self, trainer):
-        self.trainer, self.gradients, self.weights = trainer, [], {}
-        trainer.add_callback(self)
-
-    def on_step_begin(self, args, state, control, **kwargs):
-        self.weights[state.global_step] = weights_of(self.trainer)
-
-    def on_pre_optimizer_step(self, args, state, control, **kwargs):
-        found = [weight.grad.flatten() for weight in self.trainer.model.parameters() if weight.grad is not None]
-        self.gradients.append(torch.cat(found).double() if found else None)
 
 
 @pytest.mark.parametrize("kind", KINDS)

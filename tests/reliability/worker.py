@@ -1,5 +1,6 @@
 """A training in a process of its own, to be killed, stopped, or left without room: `worker.py FOLDER HOW [WHAT]`."""
 
+import os
 import resource
 import signal
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 from reliability.kinds import KINDS, make_kind
 from transformers import TrainerCallback
 
+from clue_hf import CLUETrainer, saving
 from clue_hf.checkpoints import checkpoints
 from clue_hf.cli import train as cli
 from clue_hf.cli.main import run
@@ -53,12 +55,33 @@ class Full(TrainerCallback):
         refuse((checkpoints(args.output_dir)[0] / self.file).stat().st_size)
 
 
+class Killed(TrainerCallback):
+    """Is killed in the middle of its third save, just before a function of a module is called."""
+
+    def __init__(self, module, function):
+        self.module, self.function = module, function
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        plain = getattr(self.module, self.function)
+
+        def die(*arguments, **options):
+            if state.global_step == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return plain(*arguments, **options)
+
+        setattr(self.module, self.function, die)
+
+
 SAVES = {"max_steps": 6, "save_steps": 2}
+SAVES_ALL = {"max_steps": 6, "save_steps": 1, "save_total_limit": 1}
 HOW = {
     "slow": ({"max_steps": 400, "save_strategy": "no"}, Slowly(0.05)),
     "full for weights": (SAVES, Full("model.safetensors")),
     "full for the optimizer": (SAVES, Full("optimizer.pt")),
     "full at the end": (SAVES, Full("model.safetensors", at_the_end=True)),
+    "killed before the optimizer": (SAVES_ALL, Killed(CLUETrainer, "_save_optimizer_and_scheduler")),
+    "killed before the manifest": (SAVES_ALL, Killed(saving, "write_manifest")),
+    "killed before rotation": (SAVES_ALL, Killed(saving, "rotate")),
     "often": ({"max_steps": 80, "save_steps": 1, "save_total_limit": 3, "logging_steps": 1000}, Slowly(0.0)),
 }
 
