@@ -105,18 +105,17 @@ def rotate(written: Path, limit: int | None, best: str | None) -> None:
     # sizes will do: the one just written is whole whatever the others hold, and to read them all at each save is dear
     if not limit or limit < 1 or damage(written, content=False):
         return
-    others = [folder for folder in checkpoints(written.parent) if folder.resolve() != written.resolve()]
-    for folder in [folder for folder in others if damage(folder, content=False)]:
-        logger.info(f"Deleting the checkpoint {folder}, which is not whole.")
-        remove(folder)
-        others.remove(folder)
+    spared = {written.resolve(), Path(best or written).resolve()}
+    found = checkpoints(written.parent)
+    others = [folder for folder in found if folder.resolve() not in spared]
     # a run counts upwards: higher steps than its newest are what an earlier run left, and older than its own
     step = _step(written)
     others.sort(key=lambda folder: (_step(folder) < step, _step(folder)), reverse=True)
-    kept = [folder for folder in others if best and folder.resolve() == Path(best).resolve()]
-    kept += [folder for folder in others if folder not in kept][: max(limit - 1 - len(kept), 0)]
+    whole = [folder for folder in others if damage(folder, content=False) is None]
+    kept = whole[: max(limit - (len(found) - len(others)), 0)]
     for folder in reversed(others):
         if folder not in kept:
+            logger.info(f"Deleting the checkpoint {folder}{'' if folder in whole else ', which is not whole'}.")
             remove(folder)
 
 

@@ -56,6 +56,8 @@ class FiniteGuard(TrainerCallback):
         if self.trainer.accelerator.scaler is not None:
             return  # it has looked already, and skips the step itself
         found = self._not_finite()
+        if self.statistics and _anybody(self.trainer, found is not None):  # each process has statistics of its own
+            found = found or "running statistics"
         if found is None:
             self.in_a_row = 0
             return
@@ -76,7 +78,7 @@ class FiniteGuard(TrainerCallback):
             return "gradients"
         # a variance may overflow where the gradients do not: what is divided by infinity is 0
         running = [statistic for statistic in self.statistics if statistic.is_floating_point()]
-        if running and _anybody(self.trainer, not bool(get_total_norm(running, math.inf).isfinite())):
+        if running and not bool(get_total_norm(running, math.inf).isfinite()):
             return "running statistics"
         return None
 

@@ -120,6 +120,13 @@ def test_rotation_keeps_the_best_and_the_newest_whole_one(tmp_path):
     (tmp_path / "checkpoint-10" / MANIFEST).unlink()
     rotate(tmp_path / "checkpoint-10", 1, None)
     assert (tmp_path / "checkpoint-4").exists()  # the only one that is whole
+    make_checkpoints(tmp_path, 12, 14)
+    truncate(tmp_path / "checkpoint-4")
+    rotate(tmp_path / "checkpoint-14", 2, str(tmp_path / "checkpoint-4"))
+    assert left(tmp_path) == [14, 4]  # the best one, whatever it is like
+    make_checkpoints(tmp_path, 16)
+    rotate(tmp_path / "checkpoint-16", 2, str(tmp_path / "elsewhere/checkpoint-4"))
+    assert left(tmp_path) == [16, 14]
 
 
 @pytest.mark.parametrize("damaged", [6, 5])
