@@ -34,16 +34,20 @@ def write_manifest(folder: Path) -> None:
 def write_durably(path: Path, text: str) -> None:
     """Writes a file that is either the old one or the new one, whatever happens: temporary, fsync, rename."""
     temporary = path.with_name(f"{path.name}.tmp")
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     _sync_folder(path.parent)
 
 
-def damage(folder: Path) -> str | None:
-    """What is wrong with a checkpoint; `None` where it is whole."""
+def damage(folder: Path, content: bool = True) -> str | None:
+    """What is wrong with a checkpoint; `None` where it is whole. Without `content` the sizes of its files will do."""
     try:
         files: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
         expected = {name: (int(entry["size"]), str(entry["sha256"])) for name, entry in files.items()}
@@ -57,19 +61,20 @@ def damage(folder: Path) -> str | None:
             return f"{name} is missing"
         if path.stat().st_size != size:
             return f"{name} has {path.stat().st_size:,} bytes instead of {size:,}"
-        if _digest(path)[0] != digest:
+        if content and _digest(path)[0] != digest:
             return f"the content of {name} has changed"
     return None
 
 
 def checkpoints(output_dir: str | Path) -> list[Path]:
     """The checkpoints of a folder, whole or not, the newest first."""
-    found = {}
-    for path in Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
-        step = re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)", path.name)
-        if step and path.is_dir():
-            found[int(step[1])] = path
-    return [found[step] for step in sorted(found, reverse=True)]
+    name = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-\d+")
+    found = Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*")
+    return sorted((path for path in found if name.fullmatch(path.name) and path.is_dir()), key=_step, reverse=True)
+
+
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
 
 
 def last_whole_checkpoint(output_dir: str | Path) -> Path | None:
@@ -92,27 +97,26 @@ def last_whole_checkpoint(output_dir: str | Path) -> Path | None:
     return None
 
 
-def rotate(output_dir: str | Path, limit: int | None, best: str | None) -> None:
+def rotate(written: Path, limit: int | None, best: str | None) -> None:
     """
-    Deletes the oldest whole checkpoints until `limit` are left, but never the best one or the newest, and what an
-    interrupted run left unfinished. Call it when the newest one is whole; without a limit nothing is deleted.
+    Deletes the oldest checkpoints until `limit` are left, those that are not whole first; never the one that was just
+    written, and never the best one. Without a limit, or where the one just written is not whole, nothing is deleted.
     """
-    whole: list[Path] = []
-    unfinished: list[Path] = []
-    for folder in checkpoints(output_dir):
-        (whole if (folder / MANIFEST).exists() else unfinished).append(folder)
-    if not whole or not limit or limit < 1:
+    # sizes will do: the one just written is whole whatever the others hold, and to read them all at each save is dear
+    if not limit or limit < 1 or damage(written, content=False):
         return
-    for folder in unfinished:
-        logger.info(f"Deleting the unfinished checkpoint {folder}.")
-        remove(folder)
-    kept = {whole[0], *(folder for folder in whole if best and folder.resolve() == Path(best).resolve())}
-    for folder in reversed(whole):
-        if len(whole) <= max(limit, len(kept)):
-            break
+    spared = {written.resolve(), Path(best or written).resolve()}
+    found = checkpoints(written.parent)
+    others = [folder for folder in found if folder.resolve() not in spared]
+    # a run counts upwards: higher steps than its newest are what an earlier run left, and older than its own
+    step = _step(written)
+    others.sort(key=lambda folder: (_step(folder) < step, _step(folder)), reverse=True)
+    whole = [folder for folder in others if damage(folder, content=False) is None]
+    kept = whole[: max(limit - (len(found) - len(others)), 0)]
+    for folder in reversed(others):
         if folder not in kept:
+            logger.info(f"Deleting the checkpoint {folder}{'' if folder in whole else ', which is not whole'}.")
             remove(folder)
-            whole = [other for other in whole if other != folder]
 
 
 def remove(folder: Path) -> None:

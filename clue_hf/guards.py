@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.utils import get_total_norm
 from transformers import TrainerCallback
 from transformers.utils import logging
 
 from .errors import UserError
+from .signals import taking
 
 
 if TYPE_CHECKING:
@@ -27,7 +29,8 @@ TERMINATED = 128 + signal.SIGTERM
 class FiniteGuard(TrainerCallback):
     """
     Skips the optimizer steps whose gradients are not finite, counts them (`nonfinite_steps` in the logs), and gives up
-    after too many in a row. Steps that the scaler of float16 skips count too.
+    after too many in a row. Steps that the scaler of float16 skips count too. What a skipped step has put into the
+    running statistics of normalisations (BatchNorm) is taken back: they would never be finite again.
 
     Args:
         trainer ([`CLUETrainer`]):
@@ -39,33 +42,57 @@ class FiniteGuard(TrainerCallback):
     def __init__(self, trainer: CLUETrainer, limit: int) -> None:
         self.trainer, self.limit = trainer, limit
         self.in_a_row = self.new = 0
+        self.statistics: list[torch.Tensor] = []
+        self.before: list[torch.Tensor] = []
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        norms = (module for module in self.trainer.model.modules() if isinstance(module, _NormBase))
+        self.statistics = [statistic for norm in norms for statistic in norm.buffers(recurse=False)]
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.before = [statistic.clone() for statistic in self.statistics]
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.trainer.accelerator.scaler is not None:
             return  # it has looked already, and skips the step itself
-        gradients = [weight.grad for weight in self.trainer.model.parameters() if weight.grad is not None]
-        if not gradients or bool(torch.nn.utils.get_total_norm(gradients).isfinite()):
+        found = self._not_finite()
+        if self.statistics and _anybody(self.trainer, found is not None):  # each process has statistics of its own
+            found = found or "running statistics"
+        if found is None:
             self.in_a_row = 0
             return
         self.trainer.model.zero_grad(set_to_none=True)  # what has no gradient is not stepped
-        self._count()
+        self._skipped(found)
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.trainer.accelerator.scaler is not None:
             if self.trainer.accelerator.optimizer_step_was_skipped:
-                self._count()
+                self._skipped("gradients")
             else:
                 self.in_a_row = 0
 
-    def _count(self) -> None:
+    def _not_finite(self) -> str | None:
+        """What of the step at hand is not finite: its gradients, or what its batches have made of the statistics."""
+        gradients = [weight.grad for weight in self.trainer.model.parameters() if weight.grad is not None]
+        if gradients and not bool(get_total_norm(gradients).isfinite()):
+            return "gradients"
+        # a variance may overflow where the gradients do not: what is divided by infinity is 0
+        running = [statistic for statistic in self.statistics if statistic.is_floating_point()]
+        if running and not bool(get_total_norm(running, math.inf).isfinite()):
+            return "running statistics"
+        return None
+
+    def _skipped(self, what: str) -> None:
+        for statistic, before in zip(self.statistics, self.before, strict=True):
+            statistic.copy_(before)
         self.new += 1
         self.in_a_row += 1
         step = self.trainer.state.global_step + 1
         if self.in_a_row == 1:
-            logger.warning(f"The gradients of step {step} are not finite: the step is skipped.")
+            logger.warning(f"The {what} of step {step} are not finite: the step is skipped.")
         if self.in_a_row >= self.limit:
             raise UserError(
-                f"The gradients of {self.in_a_row} steps in a row, up to step {step}, are not finite. "
+                f"The {what} of {self.in_a_row} steps in a row, up to step {step}, are not finite. "
                 f"{self._advice()} The last checkpoint is in {self.trainer.args.output_dir}."
             )
 
@@ -89,28 +116,21 @@ class Termination(TrainerCallback):
     def __init__(self, trainer: CLUETrainer) -> None:
         self.trainer, self.asked, self.ended = trainer, False, False
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Takes the signal; gives it back in the end. Only the main thread can."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = signal.signal(signal.SIGTERM, self._ask)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGTERM, before)
+    def watching(self) -> AbstractContextManager[None]:
+        """Takes the signal meanwhile."""
+        return taking([signal.SIGTERM], self._ask, lambda: self.ended)
 
     def _ask(self, number: int, frame: Any) -> None:
         self.asked = True
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._anybody_asked():
+        if _anybody(self.trainer, self.asked):
             self.ended = control.should_save = control.should_training_stop = True
 
-    def _anybody_asked(self) -> bool:
-        """Whether any process was asked: all must end at the same step."""
-        if self.trainer.args.world_size <= 1:
-            return self.asked
-        asked = torch.tensor(int(self.asked), device=self.trainer.args.device)
-        return bool(self.trainer.accelerator.reduce(asked, "sum") > 0)
+
+def _anybody(trainer: CLUETrainer, says: bool) -> bool:
+    """Whether any process says so: all must do the same at the same step."""
+    if trainer.args.world_size <= 1:
+        return says
+    said = torch.tensor(int(says), device=trainer.args.device)
+    return bool(trainer.accelerator.reduce(said, "sum") > 0)

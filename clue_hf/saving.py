@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate.utils import broadcast_object_list
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -34,6 +37,8 @@ FIXED = (
     "focal_gamma", "cals_margin", "mc_samples", "plain_mc_samples", "variance_head", "label_smoothing_factor",
     "per_device_train_batch_size", "gradient_accumulation_steps", "seed", "data_seed", "train_sampling_strategy",
 )  # fmt: skip
+#: What torch raises for a file that it does not load.
+UNREADABLE = (pickle.UnpicklingError, RuntimeError, EOFError)
 
 
 class SavingMixin(Trainer):
@@ -133,31 +138,42 @@ class SavingMixin(Trainer):
             remove(folder)  # what an interrupted run left there
         self.accelerator.wait_for_everyone()
         try:
-            super()._save_checkpoint(model, trial)
-            found = self.objective.state_dict()
-            if found and self.args.should_save:
-                save_file({name: value.contiguous().cpu() for name, value in found.items()}, folder / OBJECTIVE_STATE)
-            self.accelerator.wait_for_everyone()
-            if self.args.should_save:
-                write_manifest(folder)
-                rotate(folder.parent, limit, self.state.best_model_checkpoint)
-        except (OSError, SafetensorError, RuntimeError) as error:
-            if not _is_about_files(error):
-                raise
+            with writing(f"The checkpoint {folder}"):
+                super()._save_checkpoint(model, trial)
+                found = self.objective.state_dict()
+                if found and self.args.should_save:
+                    state = {name: value.contiguous().cpu() for name, value in found.items()}
+                    save_file(state, folder / OBJECTIVE_STATE)
+                self.accelerator.wait_for_everyone()
+                if self.args.should_save:
+                    write_manifest(folder)
+        except UserError:
             remove(folder)
-            raise UserError(
-                f"The checkpoint {folder} could not be saved: {error}. Those before it are as they were; make room "
-                "and go on with resume_from_checkpoint=true."
-            ) from error
+            raise
         finally:
             self.args.save_total_limit = limit
+        if self.args.should_save:
+            rotate(folder, limit, self.state.best_model_checkpoint)
         self.accelerator.wait_for_everyone()
 
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        with writing(f"The model in {output_dir or self.args.output_dir}"):
+            super().save_model(output_dir, _internal_call)
+
+    def save_state(self) -> None:
+        with writing(f"The state of the training in {self.args.output_dir}"):
+            super().save_state()
+
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        super()._load_optimizer_and_scheduler(checkpoint)
+        with _loading(checkpoint):
+            super()._load_optimizer_and_scheduler(checkpoint)
         path = None if checkpoint is None else Path(checkpoint) / OBJECTIVE_STATE
         if path is not None and path.exists():
             self.objective.load_state_dict(load_file(path))
+
+    def _load_scaler(self, checkpoint: str | None) -> None:
+        with _loading(checkpoint):
+            super()._load_scaler(checkpoint)
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         try:
@@ -170,7 +186,45 @@ class SavingMixin(Trainer):
             )
 
 
+@contextmanager
+def writing(what: str) -> Iterator[None]:
+    """Where something cannot be written, for want of room most often: an error that says so, and what to do."""
+    try:
+        yield
+    except (OSError, SafetensorError, RuntimeError) as error:
+        if not _is_about_files(error):
+            raise
+        raise UserError(
+            f"{what} could not be saved: {error}. The checkpoints before are as they were; make room and go on with "
+            "resume_from_checkpoint=true."
+        ) from error
+
+
+@contextmanager
+def _loading(checkpoint: str | None) -> Iterator[None]:
+    """Where a file of a checkpoint holds more than tensors and numbers: an error that names it. Nothing is run."""
+    try:
+        yield
+    except UNREADABLE as error:
+        for path in sorted(Path(str(checkpoint)).glob("*.pt")):
+            if not _is_plain(path):
+                raise UserError(
+                    f"{path} cannot be loaded: it is damaged, or holds more than tensors and numbers, and nothing "
+                    "else is loaded. Give resume_from_checkpoint another checkpoint, or delete it and start over."
+                ) from error
+        raise
+
+
+def _is_plain(path: Path) -> bool:
+    try:
+        torch.load(path, map_location="cpu", weights_only=True)
+    except UNREADABLE:
+        return False
+    return True
+
+
 def _is_about_files(error: Exception) -> bool:
     """Whether writing failed: torch and safetensors have no exception of their own for it."""
-    words = ("no space left", "i/o error", "ioerror", "file too large", "pytorchstreamwriter", "inline_container")
+    words = ("no space left", "i/o error", "ioerror", "file too large", "pytorchstreamwriter", "inline_container",
+             "iostream error")  # fmt: skip
     return isinstance(error, OSError) or any(word in str(error).lower() for word in words)

@@ -15,7 +15,7 @@ from transformers import set_seed
 from transformers.utils import logging
 
 from .. import __version__
-from ..checkpoints import checkpoints
+from ..checkpoints import checkpoints, write_durably
 from ..config import CLUEConfig
 from ..data.bad_rows import BadRows
 from ..errors import UserError
@@ -24,6 +24,7 @@ from ..metrics import Measured
 from ..models.arguments import LoraArguments, ModelArguments
 from ..models.uncertainty_file import UNCERTAINTY_FILE
 from ..objectives import OBJECTIVES, check_suits
+from ..saving import writing
 from ..trainer import CLUETrainer
 from .arguments import RunArguments
 from .costs import StepTimer, Times, reset_peak_memory
@@ -157,7 +158,8 @@ class Experiment(ABC):
                 rows.append({**row, **found, "seconds_per_step": times.seconds_per_step})
             del trainer  # its model and optimizer must not stay beside the next one
         if self.config.process_index == 0:
-            self._write(rows, histories)
+            with writing(f"The results in {self.folder}"):
+                self._write(rows, histories)
             self._say(rows)
             self._push(len(objectives) == 1)
         return rows
@@ -238,8 +240,8 @@ class Experiment(ABC):
             "versions": {"clue_hf": __version__, "torch": torch.__version__},
         }
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "results.json").write_text(json.dumps(results, indent=2, default=str) + "\n")
-        (folder / "results.md").write_text("\n\n".join([self.table(rows), *self.bad_rows.summaries()]) + "\n")
+        write_durably(folder / "results.json", json.dumps(results, indent=2, default=str) + "\n")
+        write_durably(folder / "results.md", "\n\n".join([self.table(rows), *self.bad_rows.summaries()]) + "\n")
         try:
             from ..evaluation.plots import plot_training_curves
         except ImportError:

@@ -2,12 +2,19 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from classifiers import image_rows
+from helpers import SENTENCES, TRANSLATIONS, make_model, make_tokenizer
+from reliability.processes import send_until_it_ends
+from safetensors.torch import load_file
+
+from clue_hf.checkpoints import checkpoints, damage
 
 
 pytestmark = pytest.mark.distributed
@@ -20,7 +27,11 @@ def run(case, processes, folder):
     launcher = (
         ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"] if processes > 1 else []
     )
-    environment = {**os.environ, "PYTHONPATH": str(WORKER.parents[1]), "ACCELERATE_USE_CPU": "true"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{WORKER.parents[1]}:{WORKER.parents[2]}",
+        "ACCELERATE_USE_CPU": "true",
+    }
     command = [sys.executable, *launcher, str(WORKER), case, str(folder), str(processes)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -37,13 +48,25 @@ def close(found, expected, tolerance=1e-5):
         assert ours == pytest.approx(theirs, rel=tolerance)
 
 
-def test_loss_and_gradient_norm_for_every_layout_on_one_and_two_processes(tmp_path):
+def check_gradients(folder, reference):
+    """The first gradients of every layout are those of another one on one process, which its name tells."""
+    one, two = (load_file(folder / name / "gradients.safetensors") for name in ("one", "two"))
+    for name, gradient in [*one.items(), *two.items()]:
+        expected = one[reference(name)]
+        assert (gradient - expected).norm() < 1e-5 * expected.norm(), name
+
+
+def test_loss_and_gradients_for_every_layout_on_one_and_two_processes(tmp_path):
+    def plainest(name):
+        kind, level = name.split()[:2]
+        return f"{kind} {level} off 16x1"
+
     one, two = both("layouts", tmp_path)
     assert len(one) == 2 * 2 * 2 * 4  # 16x1, 8x2, 4x4, 1x16
     assert len(two) == 2 * 2 * 2 * 3  # 8x1, 4x2, 1x8 on each
     for name, lines in {**one, **{f"{name} on two": lines for name, lines in two.items()}}.items():
-        kind, level = name.split()[:2]
-        close(lines, one[f"{kind} {level} off 16x1"])
+        close(lines, one[plainest(name)])
+    check_gradients(tmp_path, plainest)
 
 
 def test_evaluation_counts_every_row_once(tmp_path):
@@ -89,8 +112,9 @@ def test_a_sharded_t5_gives_the_same_loss_and_gradients(tmp_path):
 @pytest.fixture(scope="module")
 def classifiers(tmp_path_factory):
     """What one and two processes found about each case of classifiers."""
-    one, two = both("classifiers", tmp_path_factory.mktemp("classifiers"))
-    return {case: (found, two[case]) for case, found in one.items()}
+    folder = tmp_path_factory.mktemp("classifiers")
+    one, two = both("classifiers", folder)
+    return {"folder": folder, **{case: (found, two[case]) for case, found in one.items()}}
 
 
 def test_classifiers_for_every_layout_on_one_and_two_processes(classifiers):
@@ -99,6 +123,7 @@ def test_classifiers_for_every_layout_on_one_and_two_processes(classifiers):
     assert len(two) == 2 * 3 * 3  # 8x1, 4x2, 1x8 on each
     for name, lines in {**one, **{f"{name} on two": lines for name, lines in two.items()}}.items():
         close(lines, one[f"{name.split()[0]} 0 16x1"])
+    check_gradients(classifiers["folder"], lambda name: f"{name.split()[0]} 0 16x1")
 
 
 def test_classes_are_predicted_once_and_in_order(classifiers):
@@ -125,8 +150,9 @@ def test_objectives_that_look_at_all_the_data_after_each_epoch(classifiers):
 @pytest.fixture(scope="module")
 def numbers(tmp_path_factory):
     """The same about numbers."""
-    one, two = both("numbers", tmp_path_factory.mktemp("numbers"))
-    return {case: (found, two[case]) for case, found in one.items()}
+    folder = tmp_path_factory.mktemp("numbers")
+    one, two = both("numbers", folder)
+    return {"folder": folder, **{case: (found, two[case]) for case, found in one.items()}}
 
 
 def test_numbers_for_every_layout_on_one_and_two_processes(numbers):
@@ -134,6 +160,7 @@ def test_numbers_for_every_layout_on_one_and_two_processes(numbers):
     assert (len(one), len(two)) == (4, 3)  # 16x1, 8x2, 4x4, 1x16; 8x1, 4x2, 1x8 on each
     for lines in (*one.values(), *two.values()):
         close(lines, one["16x1"])
+    check_gradients(numbers["folder"], lambda name: "16x1")
 
 
 def test_numbers_are_predicted_once_and_in_order(numbers):
@@ -156,3 +183,44 @@ def test_two_processes_keep_the_best_and_the_newest_checkpoint_and_resume(tmp_pa
         assert entry["same"], kind
     # the error falls, so that the highest comes early, and rotation has had some to spare
     assert any(entry["best"] != "checkpoint-4" for entry in found.values())
+
+
+def started(folder, *words):
+    """`clue-hf train` on two processes, in the middle of its steps, and all processes that it has started."""
+    make_model("t5").save_pretrained(folder / "model")
+    make_tokenizer().save_pretrained(folder / "model")
+    rows = [{"source": source, "target": target} for source, target in zip(SENTENCES, TRANSLATIONS, strict=True)]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows * 4))
+    settings = {
+        "model_name_or_path": "model", "train_file": "pairs.jsonl", "output_dir": "run", "num_processes": 2,
+        "max_steps": 100_000, "logging_steps": 20, "save_strategy": "no", "use_cpu": "true", "disable_tqdm": "true",
+        "quality": "none", "report_to": "none", "max_target_length": 8,
+    }  # fmt: skip
+    options = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+    command = [sys.executable, "-u", "-m", "clue_hf.cli.main", "train", *options, *words]
+    environment = {**os.environ, "PYTHONPATH": str(WORKER.parents[2]), "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    said = []
+    while "'loss'" not in (line := process.stdout.readline()):
+        said.append(line)
+        assert line, "".join(said)
+    return process, psutil.Process(process.pid).children(recursive=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code", "saved"), [(signal.SIGTERM, 143, 1), (signal.SIGINT, 130, 0)])
+def test_a_signal_to_the_command_ends_all_its_processes(number, code, saved, tmp_path):
+    process, others = started(tmp_path)
+    try:
+        assert len(others) >= 3  # the launcher and two workers
+        send_until_it_ends(process, number)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == code, output[-3000:]
+        assert psutil.wait_procs(others, timeout=0)[1] == []
+        assert [damage(folder) for folder in checkpoints(tmp_path / "run")] == [None] * saved
+    finally:
+        for left in psutil.wait_procs(others, timeout=0)[1]:
+            left.kill()
+        process.kill()

@@ -8,7 +8,8 @@ import datasets
 import torch
 from classifiers import NEVER, class_trainer, image_data, make_frozen_resnet, make_vit
 from helpers import log_lines, make_batch, make_data, make_model, make_trainer
-from reliability.kinds import KINDS, make_kind, weights_of
+from reliability.kinds import KINDS, Watch, make_kind, weights_of
+from safetensors.torch import save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from clue_hf import UncertaintyEvaluator
@@ -19,10 +20,22 @@ from clue_hf.objectives import CLUE
 from clue_hf.tasks import TextTask
 
 
-def train(kind, folder, world, model=None, **settings):
+#: The gradients of the first step of each layout, by its name.
+GRADIENTS = {}
+
+
+def train(kind, folder, world, model=None, name=None, **settings):
     """Two steps over 16 rows, as 16/world rows a step and process in some layout; loss, gradient norm and error."""
     trainer = make_trainer(model or make_model(kind), folder, make_data(kind), alpha=0.7, **settings)
+    return watched(trainer, name)
+
+
+def watched(trainer, name=None):
+    """The lines of a training; with a name, its first gradients are kept."""
+    watch = Watch(trainer)
     trainer.train()
+    if name is not None:
+        GRADIENTS[name] = watch.gradients[0]
     return [(line["loss"], line["grad_norm"], line["error"]) for line in log_lines(trainer)]
 
 
@@ -34,8 +47,9 @@ def layouts(folder, world):
                 for batch in (16, 8, 4, 1):
                     accumulation = 16 // batch // world
                     if accumulation:
-                        found[f"{kind} {level} {fused} {batch}x{accumulation}"] = train(
-                            kind, folder, world, level=level, fused_head=fused,
+                        name = f"{kind} {level} {fused} {batch}x{accumulation}"
+                        found[name] = train(
+                            kind, folder, world, name=name, level=level, fused_head=fused,
                             per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation,
                         )  # fmt: skip
     return found
@@ -122,10 +136,9 @@ def sharded(folder, world):
 CLASSIFIERS = {"vit": make_vit, "resnet": make_frozen_resnet}
 
 
-def train_classifier(kind, rate, folder, **settings):
+def train_classifier(kind, rate, folder, name=None, **settings):
     trainer = class_trainer(CLASSIFIERS[kind](rate), folder, image_data(32), image_data(7, seed=5), **settings)
-    trainer.train()
-    return trainer, [(line["loss"], line["grad_norm"], line["error"]) for line in log_lines(trainer)]
+    return trainer, watched(trainer, name)
 
 
 def class_layouts(folder, world):
@@ -136,8 +149,9 @@ def class_layouts(folder, world):
             for batch in (16, 8, 4, 1):
                 accumulation = 16 // batch // world
                 if accumulation:
-                    _, found[f"{kind} {passes} {batch}x{accumulation}"] = train_classifier(
-                        kind, rate, folder, alpha=0.7, mc_samples=passes, per_device_train_batch_size=batch,
+                    name = f"{kind} {passes} {batch}x{accumulation}"
+                    _, found[name] = train_classifier(
+                        kind, rate, folder, name, alpha=0.7, mc_samples=passes, per_device_train_batch_size=batch,
                         gradient_accumulation_steps=accumulation,
                     )  # fmt: skip
     return found
@@ -188,9 +202,8 @@ def number_layouts(folder, world):
                 "number", folder, dropout=False, rows=32, alpha=0.7, per_device_train_batch_size=batch,
                 gradient_accumulation_steps=accumulation,
             )  # fmt: skip
-            trainer.train()
-            lines = [(line["loss"], line["grad_norm"], line["error"]) for line in log_lines(trainer)]
-            found[f"{batch}x{accumulation}"] = lines
+            name = f"{batch}x{accumulation}"
+            found[name] = watched(trainer, name)
     return found
 
 
@@ -245,5 +258,6 @@ if __name__ == "__main__":
     found = globals()[case](folder, world)
     if not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0:
         (folder / "found.json").write_text(json.dumps(found))
+        save_file(GRADIENTS, folder / "gradients.safetensors")
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()

@@ -1,9 +1,11 @@
 """One small trainer for each kind of data: texts, images, and tables with a number to predict."""
 
+import torch
 from classifiers import class_trainer, image_data, make_vit
 from helpers import make_data, make_model, make_trainer
 from number_models import make_preprocessor, make_tabular
 from torch import nn
+from transformers import TrainerCallback
 
 from clue_hf.data.embedded.diabetes import load_diabetes_splits
 
@@ -41,3 +43,18 @@ def make_kind(kind, folder, seed=0, dropout=True, rows=16, **settings):
 
 def weights_of(trainer):
     return {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
+
+
+class Watch(TrainerCallback):
+    """Keeps the gradients of every step, and the weights before it."""
+
+    def __init__(self, trainer):
+        self.trainer, self.gradients, self.weights = trainer, [], {}
+        trainer.add_callback(self)
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self.weights[state.global_step] = weights_of(self.trainer)
+
+    def on_pre_optimizer_step(self, args, state, control, **kwargs):
+        found = [weight.grad.flatten() for weight in self.trainer.model.parameters() if weight.grad is not None]
+        self.gradients.append(torch.cat(found).double() if found else None)

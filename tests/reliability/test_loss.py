@@ -7,29 +7,15 @@ import pytest
 import torch
 from classifiers import class_trainer, image_batch, image_data, image_rows, make_vit
 from helpers import log_lines, make_batch, make_data, make_model, make_trainer
+from models.networks import make_resnet
 from number_models import TARGET, make_preprocessor, make_tabular
-from reliability.kinds import KINDS, make_kind, weights_of
-from transformers import TrainerCallback
+from reliability.kinds import KINDS, Watch, make_kind, weights_of
+from torch import nn
 
 from clue_hf.data.embedded.diabetes import load_diabetes_splits
 from clue_hf.errors import UserError
 from clue_hf.objectives import CLUE
 from clue_hf.tasks import ClassificationTask, RegressionTask, TextTask
-
-
-class Watch(TrainerCallback):
-    """Keeps the gradients of every step, and the weights before it."""
-
-    def __init__(self, trainer):
-        self.trainer, self.gradients, self.weights = trainer, [], {}
-        trainer.add_callback(self)
-
-    def on_step_begin(self, args, state, control, **kwargs):
-        self.weights[state.global_step] = weights_of(self.trainer)
-
-    def on_pre_optimizer_step(self, args, state, control, **kwargs):
-        found = [weight.grad.flatten() for weight in self.trainer.model.parameters() if weight.grad is not None]
-        self.gradients.append(torch.cat(found).double() if found else None)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -243,6 +229,44 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted(kind, tmp_path):
     assert not all(torch.equal(watch.weights[3][name], watch.weights[4][name]) for name in learned)
     assert all(weight.isfinite().all() for weight in trainer.model.state_dict().values())
     assert [line.get("nonfinite_steps", 0) for line in log_lines(trainer)] == [0, 0, 1, 0, 0, 0]
+
+
+def normalised(kind, folder, **settings):
+    """A trainer of a model whose BatchNorms learn, and where its examples go in."""
+    if kind == "image":
+        torch.manual_seed(0)
+        model = make_resnet(num_labels=3)
+        trainer = class_trainer(model, folder, image_data(24), image_data(7, seed=5), **settings)
+        return trainer, next(module for module in model.modules() if isinstance(module, nn.Conv2d))
+    splits = load_diabetes_splits()
+    preprocessor = make_preprocessor(splits["train"])
+    model = make_tabular(preprocessor, variance_head=True)
+    rows = (splits["train"].select(range(24)), splits["test"].select(range(7)))
+    trainer = make_trainer(model, folder, *rows, preprocessor, **settings)
+    return trainer, next(module for module in model.modules() if isinstance(module, nn.BatchNorm1d))
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+@pytest.mark.parametrize("value", [math.inf, math.nan, 1e30])
+@pytest.mark.parametrize("kind", ["image", "number"])
+def test_statistics_of_a_step_that_is_skipped_are_taken_back(kind, value, accumulation, tmp_path):
+    """Of 1e30 only the variance is infinite: what is divided by it is 0, and so are the gradients."""
+    trainer, place = normalised(kind, tmp_path, max_steps=4, gradient_accumulation_steps=accumulation)
+    watch = Watch(trainer)
+
+    def spoil(module, arguments):
+        if module.training and trainer.state.global_step == 2:
+            return (arguments[0].clone().index_fill_(0, torch.tensor([0]), value),)
+        return None
+
+    place.register_forward_pre_hook(spoil)
+    trainer.train()
+    assert [line.get("nonfinite_steps", 0) for line in log_lines(trainer)] == [0, 0, 1, 0]
+    assert all(torch.equal(weight, watch.weights[3][name]) for name, weight in watch.weights[2].items())
+    changed = {name for name, weight in weights_of(trainer).items() if not torch.equal(weight, watch.weights[3][name])}
+    assert any("running_mean" in name for name in changed)
+    assert all(weight.isfinite().all() for weight in trainer.model.state_dict().values())
+    assert all(math.isfinite(trainer.evaluate()[name]) for name in ("eval_loss", "eval_error", "eval_uncertainty"))
 
 
 @pytest.mark.parametrize("kind", ["image", "number"])
