@@ -62,8 +62,8 @@ class Times:
 
 def cost_clock() -> float:
     """
-    Seconds of the processor; with an accelerator, of the wall. With one thread (OMP_NUM_THREADS=1) other programs hardly
-    matter to it; several threads wait for each other busily, which counts.
+    Seconds of the processor; with an accelerator, of the wall. With one thread (OMP_NUM_THREADS=1) other programs
+    hardly matter to it; several threads wait for each other busily, which counts.
     """
     return time.perf_counter() if torch.accelerator.is_available() else time.process_time()
 
