@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 
 
 # before torch is imported: the workers of one machine share its cores, and nothing may ask the network
@@ -14,6 +15,8 @@ from helpers import make_model, make_tokenizer
 from hypothesis import settings
 
 
+# started in the background of a script, all would ignore Ctrl-C, which some tests send
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # a busy machine is not a bug
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")

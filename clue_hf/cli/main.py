@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -59,12 +60,22 @@ def run(command: Callable[[Sequence[str]], int], words: Sequence[str]) -> int:
     except KeyboardInterrupt as interruption:
         print(f"\nclue-hf: interrupted; {interruption}", file=sys.stderr)
         return 130
-    except Exception:  # a mistake of ours, or of a library: all that is known of it, but for tokens
-        from ..hub.escape import without_secrets
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            return _unexpected()
+        print(f"clue-hf: error: {error.strerror}: {str(error.filename)[:80]!r} ...", file=sys.stderr)
+        return 2
+    except Exception:
+        return _unexpected()
 
-        print(without_secrets(traceback.format_exc()), file=sys.stderr, end="")
-        print("clue-hf: this is no mistake of yours; please report it with the lines above.", file=sys.stderr)
-        return 1
+
+def _unexpected() -> int:
+    """Tells all that is known of an error that is ours, or that of a library, but for tokens."""
+    from ..hub.escape import without_secrets
+
+    print(without_secrets(traceback.format_exc()), file=sys.stderr, end="")
+    print("clue-hf: this is no mistake of yours; please report it with the lines above.", file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

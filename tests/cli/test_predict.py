@@ -85,7 +85,7 @@ def expected(folder):
 def test_texts_from_any_file(here, tmp_path, file, expected, capsys):
     assert main(words(tmp_path / "new" / "out.jsonl", file=file)) == 0
     assert lines_of(tmp_path / "new" / "out.jsonl") == expected
-    assert os.listdir(tmp_path / "new") == ["out.jsonl"]
+    assert sorted(os.listdir(tmp_path / "new")) == [".out.jsonl.lock", "out.jsonl"]
     assert f"{LONG} answers in" in capsys.readouterr().out
 
 

@@ -292,7 +292,7 @@ def test_classes_of_two_files_are_the_same_where_rows_of_one_are_left_out(here, 
     for split in splits.values():
         found = [names[number] for number in label_numbers(split, "label", names)]
         assert found == [str(int(text[1:]) % 12) for text in split["text"]]
-    assert data.bad_rows.summary() == "1 of 48 rows left out"
+    assert data.bad_rows.summaries()[0].endswith(": 1 of 48 rows left out.")
 
 
 def as_png(pixels):
