@@ -36,7 +36,7 @@ lint: $(READY)  ## check style and types
 
 bench: $(READY)  ## run the speed and memory benchmarks
 	$(BIN)/python benchmarks/loss.py --rounds 9
-	$(BIN)/python benchmarks/train_step.py --rounds 5
+	$(BIN)/python benchmarks/train_step.py --rounds 4
 	$(BIN)/python benchmarks/metrics.py
 	$(BIN)/python benchmarks/mc_dropout.py --rounds 3
 	$(BIN)/python benchmarks/mc_dropout.py --task tabular
