@@ -58,7 +58,7 @@ EN_FR = --source_column en --target_column fr
 MULTI30K_SPLITS = --split_column split --validation_split val --test_split test_2016_flickr
 ONCE = --eval_strategy no --save_strategy no --disable_tqdm true
 
-results-multi30k: $(READY)  ## compare CE with CLUE over alpha on Multi30k (MULTI30K=file): about an hour a seed on one core
+results-multi30k: $(READY)  ## compare CE with CLUE over alpha on Multi30k (MULTI30K=file): an hour and a half a seed on one core
 	$(BIN)/clue-hf compare configs/t5_from_scratch.yaml $(ONCE) --train_file $(MULTI30K) $(EN_FR) $(MULTI30K_SPLITS) \
 		--report_splits validation test --plain_steps 1300 --max_steps 1700 --seeds $(SEEDS) --methods \
 		ce,clue:alpha=0.5,clue:alpha=0.9,clue:alpha=0.99,clue:alpha=0.5:clue_gradient=uncertainty \
