@@ -2,6 +2,8 @@
 
 import pytest
 
+from clue_hf.evaluation.page import write_page
+
 
 @pytest.fixture
 def browse(browser):
@@ -29,3 +31,15 @@ def browse(browser):
     for context in contexts:
         context.close()
     assert troubles == []
+
+
+@pytest.fixture
+def show(browse, tmp_path):
+    """Opens the page of a report."""
+
+    def open_page(report, comparison=None, **settings):
+        path = tmp_path / f"page{len(list(tmp_path.iterdir()))}.html"
+        write_page(report, path, comparison)
+        return browse(path, **settings)
+
+    return open_page

@@ -3,103 +3,23 @@ import re
 
 import numpy as np
 import pytest
+from evaluation.page_reports import (
+    HOSTILE,
+    HOSTILE_NAME,
+    REPORT,
+    column,
+    every_page,
+    hostile_report,
+    make_example,
+    make_report,
+    numbers,
+    status,
+    usual_report,
+)
 
 from clue_hf import EvaluationReport
 from clue_hf.evaluation.page import write_page
-from clue_hf.evaluation.selection import GROUPS, choose_examples, read_numbers, readable_tokens
-from clue_hf.metrics import rejection_reports
-
-
-HOSTILE = {
-    "image": "<img src=x onerror=\"window.hacked='image'\">",
-    "script": "</script><script>window.hacked='script'</script>",
-    "comment": "<!--<script>--> ]]> &lt;b&gt; <b>bold</b>",
-    "placeholder": "{{data}} {{title}} {{x}} ${1+1} \\1 %s",
-    "separators": "line\u2028and\u2029paragraph\x00\x07\ttab\nnewline",
-    "direction": "שלום עולם \u202e right to left",
-    "word": "w" * 3000,
-    "long": "many words " * 1000,
-    "quotes": "\"double\" 'single' `back` \\slash",
-    "unpaired": "half \ud83d a pair",
-    "empty": "",
-}
-HOSTILE_NAME = "<img/src=x/onerror=window.hacked=1>"
-
-
-def make_example(row, quality, scores, output="", source="a source", reference="a reference"):
-    """An example whose tokens are its words; later words are less certain."""
-    tokens = [*(f"▁{word}" for word in output.split(" ") if word), "</s>"]
-    entropies = np.linspace(0, 2, len(tokens)).tolist()
-    return {
-        "row": row, "source": source, "reference": reference, "output": output, "quality": quality,
-        "qualities": {"bleu": quality, "chrf": quality / 2}, "scores": scores, "tokens": tokens,
-        "token_log_probabilities": [-entropy / 2 for entropy in entropies], "token_entropies": entropies,
-    }  # fmt: skip
-
-
-def make_report(examples, **description):
-    scores = {name: [example["scores"][name] for example in examples] for name in examples[0]["scores"]}
-    quality = [example["quality"] for example in examples]
-    metrics = {
-        "n": len(examples),
-        "empty_outputs": sum(not example["output"] for example in examples),
-        "quality": {"bleu": {"mean": {"value": 0.5}, "corpus": {"value": 51.25, "low": 48.5, "high": 54.75}}},
-        "references": {"tokens": 12345, "error": {"value": 0.5}, "uncertainty": {"value": 0.375}},
-        "scorers": rejection_reports(scores, quality, resamples=20),
-    }
-    return EvaluationReport(examples, metrics, {"model": "a model", "data": "some data", **description})
-
-
-def usual_report(n=120, seed=0):
-    rng = np.random.default_rng(seed)
-    quality = rng.beta(2, 1, n).round(6)
-    scores = {name: noise * rng.normal(size=n) - quality for name, noise in (("msp", 0.2), ("pmi", 0.8), ("own", 3.0))}
-    words = ["red", "green", "blue", "old", "new", "house", "garden", "river", "walks", "sleeps"]
-    texts = [[" ".join(rng.choice(words, 6)) for _ in range(3)] for _ in range(n)]
-    return make_report(
-        [
-            make_example(row, float(quality[row]), {name: float(scores[name][row]) for name in scores}, *texts[row])
-            for row in range(n)
-        ]
-    )
-
-
-REPORT = usual_report()
-
-
-@pytest.fixture
-def show(browse, tmp_path):
-    """Opens the page of a report."""
-
-    def open_page(report, comparison=None, **settings):
-        path = tmp_path / f"page{len(list(tmp_path.iterdir()))}.html"
-        write_page(report, path, comparison)
-        return browse(path, **settings)
-
-    return open_page
-
-
-def column(page, name):
-    """The texts of a column of the table of examples, without the unknown ones."""
-    place = page.locator("#table thead th").evaluate_all("cells => cells.map(cell => cell.dataset.key)").index(name)
-    return page.locator(f"#table tr.row > td:nth-child({place + 2})").all_inner_texts()
-
-
-def numbers(texts):
-    return [float(text.replace("−", "-")) for text in texts]
-
-
-def every_page(page, name):
-    """A column of all pages."""
-    found = column(page, name)
-    while page.locator("#next").is_enabled():
-        page.click("#next")
-        found += column(page, name)
-    return found
-
-
-def status(page):
-    return page.inner_text("#status")
+from clue_hf.evaluation.selection import GROUPS
 
 
 # ---- tables and words ----
@@ -373,21 +293,6 @@ def test_without_confidence_there_is_no_reliability(show, monkeypatch):
 # ---- safety ----
 
 
-def hostile_report():
-    texts = list(HOSTILE.values())
-    examples = [
-        make_example(row, row / 20, {"msp": float(-row), HOSTILE_NAME: float(row)}, text, text, text)
-        for row, text in enumerate(texts)
-    ]
-    for example in examples:
-        example["tokens"] = [HOSTILE["image"], HOSTILE["script"], "\u2028", "\n", ""]
-        for name in ("token_log_probabilities", "token_entropies"):
-            example[name] = [0.0, -0.5, float("nan"), float("-inf"), 1e300]
-    return make_report(
-        examples, model=HOSTILE["image"], data=HOSTILE["script"], odd={HOSTILE["image"]: HOSTILE["script"]}
-    )
-
-
 def test_hostile_texts_are_shown_and_never_run(show):
     page = show(hostile_report())
     for row, text in enumerate(HOSTILE.values()):
@@ -436,190 +341,3 @@ def test_the_policy_stops_what_is_not_of_the_page(browser, tmp_path):
     assert page.evaluate("window.hacked") is None
     assert page.locator("#legend button").count() == 4  # its own script ran
     page.close()
-
-
-# ---- looks ----
-
-
-@pytest.mark.parametrize("width", [360, 768, 1280])
-def test_nothing_sticks_out_of_the_page(show, width):
-    for report in (REPORT, hostile_report()):
-        page = show(report, width=width)
-        for number in range(10):
-            page.locator(".toggle").nth(number).click()
-        for details in page.locator("summary").all():
-            details.click()
-        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-
-
-def test_on_a_phone_rows_are_cards_that_still_sort(show):
-    page = show(REPORT, width=360)
-    page.locator("th[data-key=quality] button").click()
-    found = page.locator("tr.row td[data-label=Quality]").all_inner_texts()
-    assert numbers(found) == sorted(numbers(found))
-    card = page.locator("tr.row").first.bounding_box()
-    assert card["x"] >= 0
-    assert card["x"] + card["width"] <= 360
-
-
-CONTRAST = """one => {
-    const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
-    const paint = (colour) => { canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1); };
-    const layers = [];
-    for (let at = one; at; at = at.parentElement) layers.unshift(getComputedStyle(at).backgroundColor);
-    const read = () => [...canvas.getImageData(0, 0, 1, 1).data.slice(0, 3)];
-    const linear = (part) => part <= .04045 ? part / 12.92 : ((part + .055) / 1.055) ** 2.4;
-    const weights = [.2126, .7152, .0722];
-    const light = (colour) => colour.reduce((sum, part, index) => sum + weights[index] * linear(part / 255), 0);
-    layers.forEach(paint);
-    const below = light(read());
-    paint(getComputedStyle(one).color);
-    const above = light(read());
-    return (Math.max(above, below) + .05) / (Math.min(above, below) + .05);
-}"""
-
-
-READABLE = (
-    "#summary .lead p", "header p", "nav a", ".tiles .value", ".tiles .more", "#scorers td", "#scorers .interval",
-    "summary", "#legend button", "#legend [aria-pressed=false]", "#groups label:has(:checked)", "#groups label",
-    "#table th button", "#table .clamp", "#detail-0 h4", ".told", ".token", ".token.special", ".heat", ".tag",
-    "#status", "dt", "footer", "figcaption p",
-)  # fmt: skip
-
-
-def test_light_and_dark_differ_and_both_can_be_read(show):
-    seen = {}
-    for scheme in ("light", "dark"):
-        page = show(REPORT, color_scheme=scheme)
-        seen[scheme] = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        page.locator(".toggle").first.click()
-        page.get_by_role("button", name="pmi", exact=True).click()
-        for selector in READABLE:
-            assert page.locator(selector).last.evaluate(CONTRAST) >= 4.5, (scheme, selector)
-    assert len(set(seen.values())) == 2
-
-
-def test_the_page_can_be_used_without_a_mouse(show):
-    page = show(REPORT)
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.className") == "skip"
-    assert page.locator(".skip").bounding_box()["x"] >= 0
-    page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "main"
-    page.locator(".toggle").first.focus()
-    page.keyboard.press("Tab")
-    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
-    assert page.get_attribute("html", "lang") == "en"
-
-
-# ---- which examples ----
-
-
-@pytest.mark.parametrize("n", [1, 2, 9])
-def test_small_reports_have_pages_too(show, n):
-    page = show(usual_report(n))
-    assert page.locator("tr.row").count() == n
-    page.locator(".toggle").first.click()
-    assert page.locator("#detail-0 .token").count() == 7
-
-
-def test_at_most_the_limit_is_chosen(show):
-    report = usual_report(1300)
-    chosen = choose_examples(report, "msp")
-    assert len(chosen) == 500
-    assert [example["row"] for example, _ in chosen] == sorted({example["row"] for example, _ in chosen})
-    groups = {name: [example["row"] for example, names in chosen if name in names] for name in GROUPS}
-    order = np.argsort(report.uncertainty("msp"))
-    assert groups["most certain"] == sorted(order[:125])
-    assert groups["least certain"] == sorted(order[-125:])
-    gap = report.confidence("msp") - report.quality()
-    assert groups["most wrongly sure"] == sorted(np.argsort(-gap)[:125])
-    assert len(groups["random"]) > 125
-    assert all(names for _, names in chosen)
-    page = show(report)
-    assert status(page) == "1 to 25 of 500 examples"
-    assert "500 of 1,300 outputs" in page.inner_text("#examples-note")
-
-
-def test_the_random_group_is_a_sample_of_all_examples():
-    report, limit = usual_report(400), 100
-    numbers = read_numbers(report)
-    certain = set(np.argsort(report.uncertainty("msp"))[:25])
-    drawn = []
-    for seed in range(60):
-        chosen = choose_examples(report, "msp", limit, seed, numbers)
-        assert len(chosen) == limit
-        drawn.append([example["row"] for example, names in chosen if "random" in names])
-    assert drawn[0] != drawn[1]
-    share = np.mean([row in certain for rows in drawn for row in rows])
-    assert share == pytest.approx(25 / 400, abs=0.03)  # neither left out nor preferred for being in a group
-
-
-def test_all_are_chosen_where_they_fit():
-    chosen = choose_examples(REPORT, "pmi", limit=120)
-    assert [example for example, _ in chosen] == list(REPORT.examples)
-    assert sum("random" in names for _, names in chosen) == 12
-    assert len(choose_examples(REPORT, "pmi", limit=119)) == 119
-    assert len(choose_examples(REPORT, "pmi", limit=2)) == 2
-
-
-def test_without_confidence_the_wrongly_sure_are_found_by_rank(monkeypatch):
-    monkeypatch.setattr(EvaluationReport, "confidence", lambda self, name: None)
-    quality = np.linspace(0, 1, 30)
-    scores = -quality
-    scores[0] = -2.0  # the worst output is the surest
-    report = make_report(
-        [make_example(row, q, {"msp": s}, "x") for row, (q, s) in enumerate(zip(quality, scores, strict=True))]
-    )
-    chosen = choose_examples(report, "msp")
-    [wrong] = [example["row"] for example, names in chosen if "most wrongly sure" in names]
-    assert wrong == 0
-    assert "most certain" in chosen[0][1]
-
-
-def test_examples_are_read_once_and_never_all_kept():
-    class Counted(list):
-        passes = 0
-
-        def __iter__(self):
-            self.passes += 1
-            return super().__iter__()
-
-        def __getitem__(self, index):
-            raise AssertionError("a file is slow to read out of order")
-
-    report = usual_report(600)
-    report.examples = Counted(report.examples)
-    numbers = read_numbers(report)
-    choose_examples(report, "msp", numbers=numbers)
-    assert report.examples.passes <= 2
-
-
-@pytest.mark.parametrize(
-    ("tokens", "text", "expected"),
-    [
-        (["▁le", "▁chat", "s", "</s>"], "le chats", [" le", " chat", "s", "</s>"]),
-        (["caf", "é"], "café", ["caf", "é"]),
-        (["Hello", "Ġworld", "Ċ", "<|endoftext|>"], "Hello world\n", ["Hello", " world", "\n", "<|endoftext|>"]),
-        (["ĠHello"], "Hello", [" Hello"]),
-        (["caf", "Ã©"], "café", ["caf", "é"]),
-        (["Ġð", "Ł", "ĺ", "Ģ", "!"], "😀!", [" ", "", "", "😀", "!"]),
-        (["a", "日本"], "a b", ["a", "日本"]),
-        (["ĠHi", "<a b>"], "Hi", [" Hi", "<a b>"]),
-        (["</s>"], "", ["</s>"]),
-        ([], "", []),
-    ],
-)
-def test_tokens_are_readable(tokens, text, expected):
-    assert readable_tokens(tokens, text) == expected
-
-
-def test_byte_level_tokens_are_those_of_a_real_tokenizer():
-    from tokenizers import pre_tokenizers
-
-    text = "Größe und 日本語, naïve\tcafé 😀"
-    pieces = [piece for piece, _ in pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text)]
-    assert readable_tokens(pieces, text) != pieces
-    assert "".join(readable_tokens(pieces, text)) == text
-    letters = list("".join(pieces))
-    assert "".join(readable_tokens(letters, text)) == text

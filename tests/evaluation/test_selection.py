@@ -1,0 +1,116 @@
+import numpy as np
+import pytest
+from evaluation.page_reports import REPORT, make_example, make_report, status, usual_report
+
+from clue_hf import EvaluationReport
+from clue_hf.evaluation.selection import GROUPS, choose_examples, read_numbers, readable_tokens
+
+
+@pytest.mark.parametrize("n", [1, 2, 9])
+def test_small_reports_have_pages_too(show, n):
+    page = show(usual_report(n))
+    assert page.locator("tr.row").count() == n
+    page.locator(".toggle").first.click()
+    assert page.locator("#detail-0 .token").count() == 7
+
+
+def test_at_most_the_limit_is_chosen(show):
+    report = usual_report(1300)
+    chosen = choose_examples(report, "msp")
+    assert len(chosen) == 500
+    assert [example["row"] for example, _ in chosen] == sorted({example["row"] for example, _ in chosen})
+    groups = {name: [example["row"] for example, names in chosen if name in names] for name in GROUPS}
+    order = np.argsort(report.uncertainty("msp"))
+    assert groups["most certain"] == sorted(order[:125])
+    assert groups["least certain"] == sorted(order[-125:])
+    gap = report.confidence("msp") - report.quality()
+    assert groups["most wrongly sure"] == sorted(np.argsort(-gap)[:125])
+    assert len(groups["random"]) > 125
+    assert all(names for _, names in chosen)
+    page = show(report)
+    assert status(page) == "1 to 25 of 500 examples"
+    assert "500 of 1,300 outputs" in page.inner_text("#examples-note")
+
+
+def test_the_random_group_is_a_sample_of_all_examples():
+    report, limit = usual_report(400), 100
+    numbers = read_numbers(report)
+    certain = set(np.argsort(report.uncertainty("msp"))[:25])
+    drawn = []
+    for seed in range(60):
+        chosen = choose_examples(report, "msp", limit, seed, numbers)
+        assert len(chosen) == limit
+        drawn.append([example["row"] for example, names in chosen if "random" in names])
+    assert drawn[0] != drawn[1]
+    share = np.mean([row in certain for rows in drawn for row in rows])
+    assert share == pytest.approx(25 / 400, abs=0.03)  # neither left out nor preferred for being in a group
+
+
+def test_all_are_chosen_where_they_fit():
+    chosen = choose_examples(REPORT, "pmi", limit=120)
+    assert [example for example, _ in chosen] == list(REPORT.examples)
+    assert sum("random" in names for _, names in chosen) == 12
+    assert len(choose_examples(REPORT, "pmi", limit=119)) == 119
+    assert len(choose_examples(REPORT, "pmi", limit=2)) == 2
+
+
+def test_without_confidence_the_wrongly_sure_are_found_by_rank(monkeypatch):
+    monkeypatch.setattr(EvaluationReport, "confidence", lambda self, name: None)
+    quality = np.linspace(0, 1, 30)
+    scores = -quality
+    scores[0] = -2.0  # the worst output is the surest
+    report = make_report(
+        [make_example(row, q, {"msp": s}, "x") for row, (q, s) in enumerate(zip(quality, scores, strict=True))]
+    )
+    chosen = choose_examples(report, "msp")
+    [wrong] = [example["row"] for example, names in chosen if "most wrongly sure" in names]
+    assert wrong == 0
+    assert "most certain" in chosen[0][1]
+
+
+def test_examples_are_read_once_and_never_all_kept():
+    class Counted(list):
+        passes = 0
+
+        def __iter__(self):
+            self.passes += 1
+            return super().__iter__()
+
+        def __getitem__(self, index):
+            raise AssertionError("a file is slow to read out of order")
+
+    report = usual_report(600)
+    report.examples = Counted(report.examples)
+    numbers = read_numbers(report)
+    choose_examples(report, "msp", numbers=numbers)
+    assert report.examples.passes <= 2
+
+
+@pytest.mark.parametrize(
+    ("tokens", "text", "expected"),
+    [
+        (["▁le", "▁chat", "s", "</s>"], "le chats", [" le", " chat", "s", "</s>"]),
+        (["caf", "é"], "café", ["caf", "é"]),
+        (["Hello", "Ġworld", "Ċ", "<|endoftext|>"], "Hello world\n", ["Hello", " world", "\n", "<|endoftext|>"]),
+        (["ĠHello"], "Hello", [" Hello"]),
+        (["caf", "Ã©"], "café", ["caf", "é"]),
+        (["Ġð", "Ł", "ĺ", "Ģ", "!"], "😀!", [" ", "", "", "😀", "!"]),
+        (["a", "日本"], "a b", ["a", "日本"]),
+        (["ĠHi", "<a b>"], "Hi", [" Hi", "<a b>"]),
+        (["</s>"], "", ["</s>"]),
+        ([], "", []),
+    ],
+)
+def test_tokens_are_readable(tokens, text, expected):
+    assert readable_tokens(tokens, text) == expected
+
+
+def test_byte_level_tokens_are_those_of_a_real_tokenizer():
+    from tokenizers import pre_tokenizers
+
+    text = "Größe und 日本語, naïve\tcafé 😀"
+    pieces = [piece for piece, _ in pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text)]
+    assert readable_tokens(pieces, text) != pieces
+    assert "".join(readable_tokens(pieces, text)) == text
+    letters = list("".join(pieces))
+    assert "".join(readable_tokens(letters, text)) == text
