@@ -24,6 +24,12 @@ COMMANDS = {
     "demo": ("demo", "a local page to try a model and see how uncertain it is"),
 }
 
+#: A disk that is full, a place that is not there or may not be written to: nothing that a traceback would explain.
+OF_THE_DISK = (
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR,
+    errno.EISDIR, errno.ENAMETOOLONG,
+)  # fmt: skip
+
 HELP = """usage: clue-hf COMMAND [CONFIG.yaml] [--option value ...]
 
 Train models whose uncertainty matches their error.
@@ -61,9 +67,10 @@ def run(command: Callable[[Sequence[str]], int], words: Sequence[str]) -> int:
         print(f"\nclue-hf: interrupted; {interruption}", file=sys.stderr)
         return 130
     except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
+        if error.errno not in OF_THE_DISK:
             return _unexpected()
-        print(f"clue-hf: error: {error.strerror}: {str(error.filename)[:80]!r} ...", file=sys.stderr)
+        where = "" if error.filename is None else f": {str(error.filename)[:200]!r}"
+        print(f"clue-hf: error: {error.strerror}{where}", file=sys.stderr)
         return 2
     except Exception:
         return _unexpected()

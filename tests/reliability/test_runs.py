@@ -1,6 +1,9 @@
 """Two runs that want the same place: the second is refused before it has overwritten anything."""
 
 import json
+import os
+import subprocess
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -70,3 +73,30 @@ def test_a_place_that_cannot_be_written_to_is_told(capsys):
     error = capsys.readouterr().err
     assert "clue-hf: error: report cannot be written to" in error
     assert "Traceback" not in error
+
+
+#: `clue-hf`, where no file may have more than so many bytes: as if the disk were full.
+LIMITED = """
+import resource, signal, sys
+from clue_hf.cli.main import main
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def test_a_disk_that_is_full_for_a_report_is_told(tmp_path):
+    words = ["evaluate", "model", "--test_file", "rows.jsonl", "--max_target_length", "4", "--scorers", "msp"]
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, "20000", *words, "--report_dir", "report"],
+        capture_output=True, text=True, check=False, env={**os.environ, "HF_HOME": str(tmp_path / "home")},
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr[-2000:]
+    assert "clue-hf: error: File too large" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_output_that_is_nowhere_is_told(capsys):
+    Path("scored.jsonl").write_text("".join(f'{{"uncertainty": {row}, "quality": {-row}}}\n' for row in range(5)))
+    assert main(["score", "--file", "scored.jsonl", "--resamples", "5", "--output", "nowhere/out.json"]) == 2
+    assert "clue-hf: error: No such file or directory: 'nowhere/out.json'" in capsys.readouterr().err
