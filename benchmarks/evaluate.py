@@ -40,7 +40,7 @@ from transformers.utils import logging
 
 from clue_hf import UncertaintyEvaluator
 from clue_hf.data.embedded.phrases import phrase_rows
-from clue_hf.data.tokenizer import train_tokenizer
+from clue_hf.models.tokenizer import train_tokenizer
 
 
 HERE = Path(__file__).resolve().parent

@@ -22,8 +22,8 @@ from measure import write_table
 from transformers import T5Config, T5ForConditionalGeneration
 
 from clue_hf.data.embedded.phrases import phrase_rows
-from clue_hf.data.tokenizer import train_tokenizer
-from clue_hf.evaluation.examples import FINISHED, UNFINISHED
+from clue_hf.evaluation.text.examples import FINISHED, UNFINISHED
+from clue_hf.models.tokenizer import train_tokenizer
 
 
 AT_MOST = 1.2

@@ -27,7 +27,7 @@ from measure import RESULTS, comparison_rows, ratio
 from transformers import GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditionalGeneration
 
 from clue_hf.data.embedded.phrases import phrase_rows
-from clue_hf.data.tokenizer import train_tokenizer
+from clue_hf.models.tokenizer import train_tokenizer
 
 
 HERE = Path(__file__).resolve().parent

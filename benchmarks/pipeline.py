@@ -16,10 +16,10 @@ import torch
 from measure import interleaved, ratio, write_table
 from transformers import GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditionalGeneration
 
+from clue_hf import UncertaintyPipeline
 from clue_hf.data.embedded.phrases import phrase_rows
-from clue_hf.data.tokenizer import train_tokenizer
-from clue_hf.hub import UncertaintyPipeline
-from clue_hf.hub.predictors import TextPredictor
+from clue_hf.models.tokenizer import train_tokenizer
+from clue_hf.predictors.base import TextPredictor
 
 
 AT_MOST = 1.15

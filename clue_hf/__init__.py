@@ -18,29 +18,34 @@ _PUBLIC = {
     "RegressionEvaluator": "evaluation",
     "RegressionReport": "evaluation",
     "UncertaintyEvaluator": "evaluation",
-    "UncertaintyPipeline": "hub",
+    "UncertaintyPipeline": "deploy",
     "UserError": "errors",
     "generate_with_uncertainty": "evaluation",
     "mc_predict": "models.mc_dropout",
-    "pipeline": "hub",
+    "pipeline": "deploy",
     "score_with_uncertainty": "evaluation",
 }
 _MODULES = (
     "data",
+    "deploy",
     "evaluation",
+    "experiments",
     "functional",
     "hub",
+    "inputs",
     "kernels",
     "metrics",
     "models",
     "objectives",
     "posthoc",
+    "predictors",
     "scorers",
     "tasks",
 )
 
 if TYPE_CHECKING:
     from .config import CLUEConfig
+    from .deploy import UncertaintyPipeline, pipeline
     from .errors import UserError
     from .evaluation import (
         ClassificationEvaluator,
@@ -52,7 +57,6 @@ if TYPE_CHECKING:
         generate_with_uncertainty,
         score_with_uncertainty,
     )
-    from .hub.pipeline import UncertaintyPipeline, pipeline
     from .models.mc_dropout import mc_predict
     from .trainer import CLUETrainer
 

@@ -15,13 +15,13 @@ from transformers.trainer_utils import has_length
 from transformers.utils import SAFE_WEIGHTS_NAME, logging
 
 from .config import CLUEConfig
-from .data.sampler import LengthGroupedSampler, token_lengths
-from .guards import FiniteGuard, Termination
 from .models.loading import add_adapter, load_for_training
 from .objectives import OBJECTIVES, Objective, Plain
-from .pushing import PushMixin
-from .saving import SavingMixin
 from .tasks import STATISTICS, Task, make_task, summarize
+from .training.guards import FiniteGuard, Termination
+from .training.pushing import PushMixin
+from .training.sampler import LengthGroupedSampler, token_lengths
+from .training.saving import SavingMixin
 
 
 if TYPE_CHECKING:

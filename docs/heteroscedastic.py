@@ -20,10 +20,10 @@ from matplotlib import pyplot as plt
 from transformers import set_seed
 
 from clue_hf import CLUEConfig, CLUETrainer
-from clue_hf.data.table_preprocessor import TablePreprocessor
-from clue_hf.evaluation.classes import predicted_numbers
+from clue_hf.inputs.table_preprocessor import TablePreprocessor
 from clue_hf.models.tabular import CLUETabularResNetConfig, CLUETabularResNetForRegression
 from clue_hf.tables import markdown_table
+from clue_hf.training.collect import predicted_numbers
 
 
 DOCS = Path(__file__).parent

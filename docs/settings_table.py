@@ -12,8 +12,8 @@ from typing import Any
 from transformers import Seq2SeqTrainingArguments
 
 from clue_hf import CLUEConfig
-from clue_hf.cli.arguments import RunArguments
 from clue_hf.data.loading import DataArguments
+from clue_hf.experiments.arguments import RunArguments
 from clue_hf.models.arguments import LoraArguments, ModelArguments
 
 

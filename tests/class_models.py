@@ -8,8 +8,8 @@ from transformers import ViTImageProcessorPil as ViTImageProcessor
 from clue_hf import CLUEConfig, CLUETrainer
 from clue_hf.data.embedded.digits import load_digits_splits
 from clue_hf.data.image_dataset import image_dataset
-from clue_hf.data.images import make_transform
-from clue_hf.data.tokenizer import train_tokenizer
+from clue_hf.inputs.images import make_transform
+from clue_hf.models.tokenizer import train_tokenizer
 from clue_hf.models.vision import CLUEResNetConfig, CLUEResNetForImageClassification
 
 

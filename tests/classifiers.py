@@ -14,8 +14,8 @@ from transformers import (
     ViTImageProcessorPil,
 )
 
-from clue_hf.data.tokenizer import train_tokenizer
 from clue_hf.models.mc_dropout import add_classifier_dropout
+from clue_hf.models.tokenizer import train_tokenizer
 
 
 NAMES = ["ant", "bee", "cat"]

@@ -6,7 +6,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from clue_hf import CLUEConfig, CLUETrainer
-from clue_hf.data.tokenizer import train_tokenizer
+from clue_hf.models.tokenizer import train_tokenizer
 
 
 VOCABULARY = 61

@@ -13,10 +13,10 @@ from transformers import (
 
 from clue_hf import CLUEConfig, CLUETrainer
 from clue_hf.data.embedded.diabetes import load_diabetes_splits
-from clue_hf.data.table_preprocessor import TablePreprocessor
 from clue_hf.data.targets import TargetScale
-from clue_hf.data.tokenizer import train_tokenizer
+from clue_hf.inputs.table_preprocessor import TablePreprocessor
 from clue_hf.models.tabular import CLUETabularResNetConfig, CLUETabularResNetForRegression
+from clue_hf.models.tokenizer import train_tokenizer
 
 
 TARGET = "progression"

@@ -20,8 +20,8 @@ from helpers import log_lines
 from PIL import Image
 from transformers import AutoImageProcessor, AutoModelForImageClassification
 
-from clue_hf.data.images import ImageTransform
-from clue_hf.evaluation.classes import class_log_probabilities
+from clue_hf.inputs.images import ImageTransform
+from clue_hf.training.collect import class_log_probabilities
 
 
 MODELS = {"vit": make_vit, "resnet": make_frozen_resnet}

@@ -11,11 +11,11 @@ from transformers import T5Config, T5ForSequenceClassification
 
 from clue_hf import CLUEConfig, CLUETrainer
 from clue_hf.data.embedded.diabetes import TARGET, load_diabetes_splits
-from clue_hf.data.table_preprocessor import TablePreprocessor
 from clue_hf.data.targets import TargetScale
-from clue_hf.data.tokenizer import train_tokenizer
-from clue_hf.evaluation.classes import predicted_numbers
+from clue_hf.inputs.table_preprocessor import TablePreprocessor
 from clue_hf.models.tabular import CLUETabularResNetConfig, CLUETabularResNetForRegression
+from clue_hf.models.tokenizer import train_tokenizer
+from clue_hf.training.collect import predicted_numbers
 
 
 LAYOUTS = [(16, 1), (4, 4), (2, 8)]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ..data.corruptions import CORRUPTIONS, SEVERITIES
+from ..data.corruptions import CORRUPTIONS
+from ..experiments.arguments import EVERY_CALIBRATOR, parse_severities
 from ..metrics.quality import QUALITIES
-from ..objectives import OBJECTIVES
 from ..posthoc import CALIBRATORS
-from ..posthoc.error_predictor import ERROR_PREDICTORS
 from ..scorers import SCORERS
+from ..settings import known_names
 
 
 # where the data comes from: what the command line says replaces the other way in the file
@@ -18,70 +17,6 @@ DATA_ALTERNATIVES = (
     {"dataset_name", "dataset_config", "dataset_revision"},
     {"train_file", "validation_file", "test_file", "split_column"},
 )
-
-
-#: Of classifiers, and of models that predict numbers.
-EVERY_CALIBRATOR = (*CALIBRATORS, "quantile")
-
-
-@dataclass
-class RunArguments:
-    """What to run beside the training itself."""
-
-    baseline: str | None = field(
-        default=None, metadata={"help": "Also train this objective from the same start, and compare: ce."}
-    )
-    quality: str = field(
-        default="bleu", metadata={"help": f"How generated texts are judged: {', '.join(QUALITIES)}, or none."}
-    )
-    num_processes: int = field(default=1, metadata={"help": "Train on so many processes (or use accelerate launch)."})
-    eval_uncertainty: bool = field(
-        default=False,
-        metadata={"help": "Log eval_prr_SCORER at every evaluation: how well the uncertainty ranks outputs."},
-    )
-    eval_uncertainty_scorers: list[str] = field(
-        default_factory=lambda: ["msp", "perplexity", "mean_token_entropy"],
-        metadata={"help": "Its scorers."},
-    )
-    eval_uncertainty_samples: int = field(
-        default=200, metadata={"help": "Its rows: the first of the validation data."}
-    )
-    accelerate_config: str | None = field(
-        default=None, metadata={"help": "accelerate config file for them: configs/accelerate/*.yaml."}
-    )
-    calibrator: str | None = field(
-        default=None,
-        metadata={
-            "help": "Classes and numbers: fit on the validation data after training, and save with the model: "
-            f"{', '.join(EVERY_CALIBRATOR)}."
-        },
-    )
-    ensemble: int = field(
-        default=1,
-        metadata={"help": "Classes and numbers: train so many models, with the seeds seed, seed + 1 ..., as one."},
-    )
-    error_predictor: str | None = field(
-        default=None,
-        metadata={
-            "help": "Classes and numbers: deup trains a second model to predict the errors of the first, on the "
-            "validation data."
-        },
-    )
-
-    def __post_init__(self) -> None:
-        if self.quality not in (*QUALITIES, "none"):
-            raise ValueError(f"`quality` must be one of {', '.join(QUALITIES)} or none, not {self.quality!r}.")
-        self.eval_uncertainty_scorers = known_names("eval_uncertainty_scorers", self.eval_uncertainty_scorers, SCORERS)
-        if self.eval_uncertainty and self.quality == "none":
-            raise ValueError("`eval_uncertainty` needs a `quality` to judge the outputs by.")
-        if self.baseline is not None and self.baseline not in OBJECTIVES:
-            raise ValueError(f"`baseline` must be one of {', '.join(OBJECTIVES)}, not {self.baseline!r}.")
-        for name in ("num_processes", "ensemble"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1, but is {getattr(self, name)}.")
-        for name, known in (("calibrator", EVERY_CALIBRATOR), ("error_predictor", ERROR_PREDICTORS)):
-            if getattr(self, name) is not None and getattr(self, name) not in known:
-                raise ValueError(f"`{name}` must be one of {', '.join(known)}, not {getattr(self, name)!r}.")
 
 
 @dataclass
@@ -174,27 +109,3 @@ class EvaluateArguments:
             raise ValueError(f"`resamples` must not be negative, but is {self.resamples}.")
         if self.num_processes < 1:
             raise ValueError(f"`num_processes` must be at least 1, but is {self.num_processes}.")
-
-
-def parse_severities(text: str) -> list[int]:
-    """Severities from `3`, `1-5` or `1,3,5`."""
-    found: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise ValueError(f"`severity` must be like 3, 1-5 or 1,3,5, not {text!r}.")
-        found += range(int(first), int(last or first) + 1)
-    if not found or not set(found) <= set(SEVERITIES):
-        raise ValueError(f"`severity` goes from {SEVERITIES[0]} to {SEVERITIES[-1]}, but is {text!r}.")
-    return sorted(set(found))
-
-
-def known_names(option: str, words: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Names separated by spaces or commas; raises where one is not known."""
-    names = [name for word in words for name in word.split(",") if name]
-    for name in names:
-        if name not in known:
-            raise ValueError(f"`{option}` must be among {', '.join(known)}, not {name!r}.")
-    if not names:
-        raise ValueError(f"`{option}` names none of {', '.join(known)}.")
-    return names

@@ -15,18 +15,19 @@ from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
 from ..data.loading import DataArguments
+from ..deploy.held_out import Calibration, held_out_rows, predictor_settings
+from ..deploy.pipeline import UncertaintyPipeline
 from ..errors import UserError
-from ..hub import Deployed, UncertaintyPipeline
-from ..hub.loading import load_predictor, read_config, save_model
-from ..hub.predictors import Answer, Predictor, TextPredictor
 from ..metrics.quality import QUALITIES
 from ..models.uncertainty_file import UNCERTAINTY_FILE, VERSION, read_uncertainty, write_uncertainty
 from ..posthoc import AbstentionThreshold
+from ..posthoc.calibration_file import UncertaintyCalibration
+from ..predictors.base import Answer, Predictor, TextPredictor
+from ..predictors.loading import load_predictor, read_config, save_model
 from ..processes import process_state
 from ..scorers import SCORERS
 from ..tables import markdown_table
 from .arguments import DATA_ALTERNATIVES, EvaluateArguments
-from .calibration_data import Calibration, held_out_rows, predictor_settings
 from .evaluate import data_name
 from .parser import ConfigParser
 from .train import TYPES
@@ -151,7 +152,7 @@ def command(words: Sequence[str]) -> int:
 
 def calibrate(
     model: str, arguments: CalibrateArguments, data: DataArguments, stored: dict[str, Any]
-) -> tuple[Deployed, Predictor]:
+) -> tuple[UncertaintyCalibration, Predictor]:
     """What is found on the held-out rows, and what answered them."""
     settings = predictor_settings(model, arguments)
     predictor = load_predictor(
@@ -160,7 +161,7 @@ def calibrate(
     rows = held_out_rows(predictor, arguments, data)
     _warn(rows, arguments, data, stored)
     answers = _answers(UncertaintyPipeline(predictor), rows, arguments.per_device_eval_batch_size)
-    deployed = Deployed.fit(
+    deployed = UncertaintyCalibration.fit(
         predictor.scorer,
         predictor.settings,
         np.array([answer["uncertainty"] for answer in answers]),
@@ -184,7 +185,7 @@ def _public_name(data: DataArguments, split: str) -> str:
     return f"{Path(place).name if Path(place).expanduser().exists() else place} ({words}"
 
 
-def summary(deployed: Deployed) -> str:
+def summary(deployed: UncertaintyCalibration) -> str:
     """What was found, for people."""
     lines = [f"{deployed.scorer} on {deployed.data['rows']:,} rows of {deployed.data['name']}."]
     if deployed.abstention is None or deployed.confidence is None:

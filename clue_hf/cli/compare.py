@@ -15,23 +15,26 @@ from ..config import CLUEConfig
 from ..data.corruptions import CORRUPTIONS
 from ..data.loading import DataArguments
 from ..errors import UserError
-from ..evaluation.compared_view import ComparedView, mean_curves
-from ..evaluation.comparison import as_csv, compare_methods
-from ..evaluation.comparison_page import write_comparison_page
-from ..evaluation.saved_report import write_json
+from ..evaluation.report import write_json
+from ..experiments.arguments import EVERY_CALIBRATOR, RunArguments, parse_severities
+from ..experiments.cells import Cell, Method, by_method, is_main_process, make_cells, run_cells
+from ..experiments.compared_view import ComparedView, mean_curves
+from ..experiments.comparison import as_csv, compare_methods
+from ..experiments.comparison_page import write_comparison_page
+from ..experiments.costs import cost_unit
+from ..experiments.experiment import Experiment, Outcome
+from ..experiments.make import load_data, make_experiment
+from ..experiments.predictions import ENSEMBLE, PredictingExperiment
 from ..hub.escape import without_secret_options
 from ..models.arguments import LoraArguments, ModelArguments, check_model
 from ..objectives import OBJECTIVES
 from ..posthoc.error_predictor import ERROR_PREDICTORS
 from ..scorers import SCORERS
-from .arguments import EVERY_CALIBRATOR, EvaluateArguments, RunArguments, known_names, parse_severities
-from .cells import Cell, Method, by_method, is_main_process, make_cells, run_cells
-from .costs import cost_unit
+from ..settings import known_names
+from .arguments import EvaluateArguments
 from .launch import launch, must_launch
 from .parser import ConfigParser
-from .predicting import ENSEMBLE, PredictingExperiment
-from .train import ALTERNATIVES, check_directory, load_data, make_experiment
-from .training import Experiment, Outcome
+from .train import ALTERNATIVES, check_directory
 
 
 #: Beginnings of the names of settings that do not change what is trained, or are a cell's own.

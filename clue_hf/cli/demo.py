@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ..deploy.demo import check_address, import_gradio, serve
+from ..deploy.pipeline import UncertaintyPipeline
 from ..errors import UserError
-from ..hub import UncertaintyPipeline
-from ..hub.demo import check_address, import_gradio, serve
-from ..hub.loading import read_config
+from ..predictors.loading import read_config
 from .parser import ConfigParser
 
 

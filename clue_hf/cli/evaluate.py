@@ -11,8 +11,8 @@ from typing import Any
 from ..data.loading import DataArguments, load_splits
 from ..errors import UserError
 from ..evaluation import EvaluationReport, UncertaintyEvaluator
-from ..hub.loading import check_whole, language_model, model_kind, read_config
-from ..locks import alone
+from ..predictors.loading import check_whole, language_model, model_kind, read_config
+from ..training.locks import alone
 from .arguments import DATA_ALTERNATIVES, EvaluateArguments
 from .launch import launch, must_launch
 from .parser import ConfigParser

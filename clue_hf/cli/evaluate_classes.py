@@ -12,9 +12,9 @@ from ..data.image_dataset import image_dataset
 from ..data.labels import class_names
 from ..data.loading import DataArguments, load_splits
 from ..errors import UserError
-from ..evaluation.class_evaluator import ClassificationEvaluator
-from ..evaluation.class_report import ClassificationReport
-from ..evaluation.class_rows import images_of_file
+from ..evaluation.classes.evaluator import ClassificationEvaluator
+from ..evaluation.classes.report import ClassificationReport
+from ..inputs.class_rows import images_of_file
 from ..models.loading import (
     is_image_model,
     load_classifier,

@@ -11,9 +11,8 @@ from transformers.utils import logging
 
 from ..data.loading import DataArguments, load_splits
 from ..errors import UserError
-from ..evaluation.number_evaluator import RegressionEvaluator
-from ..evaluation.number_report import RegressionReport
-from ..hub.loading import model_kind
+from ..evaluation.numbers.evaluator import RegressionEvaluator
+from ..evaluation.numbers.report import RegressionReport
 from ..models.loading import (
     is_image_model,
     load_config,
@@ -26,6 +25,7 @@ from ..models.tabular import CLUETabularResNetConfig
 from ..models.uncertainty_file import read_uncertainty
 from ..posthoc import ErrorPredictor, QuantileCalibrator
 from ..posthoc.saved import stored_calibrator, stored_error_predictor
+from ..predictors.loading import model_kind
 from .arguments import EvaluateArguments
 from .evaluate_predictions import (
     check_calibrator_split,

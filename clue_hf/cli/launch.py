@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import UserError
-from ..signals import taking
+from ..training.signals import taking
 
 
 # set for the processes of a launched command, which must not launch again

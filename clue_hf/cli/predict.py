@@ -16,14 +16,14 @@ from transformers.utils.logging import tqdm
 
 from ..data.columns import CLASSIFIED_TEXTS, KNOWN_IMAGES, KNOWN_PAIRS, check_column, column_values
 from ..data.lines import SEPARATORS, file_kind, read_rows
-from ..data.table_columns import TableColumn
 from ..data.tables import NUMBER, check_header
+from ..deploy.pipeline import UncertaintyPipeline
 from ..errors import UserError
-from ..hub import UncertaintyPipeline
-from ..hub.inputs import ImageInputs, TableInputs
-from ..hub.loading import read_config
-from ..locks import alone
+from ..inputs.given import ImageInputs, TableInputs
+from ..inputs.table_columns import TableColumn
 from ..models.uncertainty_file import read_uncertainty
+from ..predictors.loading import read_config
+from ..training.locks import alone
 from .arguments import EvaluateArguments
 from .parser import ConfigParser
 from .train import TYPES

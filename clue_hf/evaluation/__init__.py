@@ -1,14 +1,14 @@
 """Evaluating trained models."""
 
-from .class_evaluator import ClassificationEvaluator
-from .class_report import ClassificationReport
-from .evaluator import UncertaintyEvaluator
-from .generate import UncertainText, generate_with_uncertainty, score_with_uncertainty
-from .number_evaluator import RegressionEvaluator
-from .number_measures import RegressionPredictions
-from .number_report import RegressionReport
-from .report import EvaluationReport
-from .teacher_forced import TokenStatistics, token_statistics
+from ..predictors.generate import UncertainText, generate_with_uncertainty, score_with_uncertainty
+from ..predictors.token_statistics import TokenStatistics, token_statistics
+from .classes.evaluator import ClassificationEvaluator
+from .classes.report import ClassificationReport
+from .numbers.evaluator import RegressionEvaluator
+from .numbers.measures import RegressionPredictions
+from .numbers.report import RegressionReport
+from .text.evaluator import UncertaintyEvaluator
+from .text.report import EvaluationReport
 
 
 __all__ = [

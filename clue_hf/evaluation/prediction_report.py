@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from ..posthoc.stored import Stored
 from ..tables import markdown_table, metric_cell
-from .saved_report import Differences, SavedReport, write_lines
+from .report import Differences, SavedReport, write_lines
 
 
 PREDICTIONS, CALIBRATOR = "predictions.jsonl", "calibrator.json"

@@ -1,175 +1,101 @@
-"""The report of an evaluation: its numbers, every example, and files that others can read."""
+"""What the reports of all evaluations share: the files that they write, and how they tell of a comparison."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ..metrics import paired_rejection_differences, split_of_area_gain
-from ..posthoc import cross_fitted_confidence
-from ..tables import markdown_table, metric_cell
-from .examples import FINISHED, Example, ExampleFile
-from .saved_report import Differences, SavedReport, write_lines
+from transformers.utils import logging
 
 
-#: Metrics of the printed table; the rest is in the JSON file.
-IN_TABLE = ("prr", "prr_0.5", "rejection_area", "aurc", "e_aurc", "augrc")
+logger = logging.get_logger(__name__)
+
+#: The differences of every metric, by scorer or by kind of prediction.
+Differences = dict[str, dict[str, Any]]
 
 
-@dataclass
-class EvaluationReport(SavedReport):
-    """
-    What [`UncertaintyEvaluator`] found.
+class SavedReport(ABC):
+    """Base of the reports."""
 
-    Args:
-        examples (`Sequence[dict]`):
-            Per row of the data: source, reference, output, quality, every score, tokens with their log-probability and
-            entropy, and the values of the reference's tokens.
-        metrics (`dict`):
-            Quality, calibration on the references, and the rejection metrics of every scorer, each with value,
-            interval and n. An undefined one is `None` with a reason.
-        description (`dict`):
-            Definitions, settings and versions.
-    """
-
-    examples: Sequence[Example]
     metrics: dict[str, Any]
     description: dict[str, Any]
 
-    @cached_property
-    def _columns(self) -> dict[str, np.ndarray]:
-        """Quality and every score, read once."""
-        columns = {name: np.empty(len(self.examples)) for name in ("quality", *self.scorers)}
-        for row, example in enumerate(self.examples):
-            columns["quality"][row] = example["quality"]
-            for name in self.scorers:
-                columns[name][row] = example["scores"][name]
-        return columns
-
-    @property
-    def scorers(self) -> list[str]:
-        """Names of the scorers."""
-        return list(self.metrics["scorers"])
-
-    def quality(self) -> np.ndarray:
-        """The quality of each example."""
-        return self._columns["quality"]
-
-    def uncertainty(self, scorer: str) -> np.ndarray:
-        """The score of each example."""
-        return self._columns[scorer]
-
-    def confidence(self, scorer: str) -> np.ndarray | None:
-        """The quality to expect of each example by its score, learned from the other examples; `None` if too few."""
-        return cross_fitted_confidence(self.uncertainty(scorer), self.quality())
-
-    def table(self) -> str:
-        """The scorers as a markdown table: the ratio first, with its interval."""
-        lines = [["scorer", *IN_TABLE]]
-        for scorer, metrics in self.metrics["scorers"].items():
-            lines.append([scorer, *(metric_cell(metrics[name]) for name in IN_TABLE)])
-        return markdown_table(lines)
-
+    @abstractmethod
     def summary(self) -> str:
-        """The report in words and a table, as markdown."""
-        metrics, references, description = self.metrics, self.metrics["references"], self.description
-        qualities = "; ".join(
-            f"{name}: corpus {metric_cell(found['corpus'], 1)}, mean of the outputs {metric_cell(found['mean'])} "
-            f"({description['quality'][name]})"
-            for name, found in metrics["quality"].items()
-        )
-        lines = [
-            "# Uncertainty report",
-            f"{self._subject()}{metrics['n']:,} outputs ({metrics['empty_outputs']} empty). Quality, {qualities}.",
-            self.table(),
-            f"Judged by {next(iter(metrics['quality']))}. Intervals: {description['interval']}. `prr`: 1 is as good "
-            "as knowing the quality, 0 is useless; `_0.5`: at most half of the outputs rejected. Areas are in units "
-            "of quality and depend on it: do not compare them between models.",
-            "On {tokens:,} reference tokens: error {error} and uncertainty {uncertainty} nats, alignment error "
-            "{alignment_error}, token ECE {token_ece}.".format(
-                **{name: found if name == "tokens" else metric_cell(found) for name, found in references.items()}
-            ),
-            *self._remarks(),
-        ]
-        return "\n\n".join(lines) + "\n"
+        """The report in words and tables, as markdown."""
 
-    def _remarks(self) -> list[str]:
-        remarks = []
-        cut = self.metrics["outputs"]["cut"]
-        if cut:
-            limit = self.description["generation"]["max_new_tokens"]
-            remarks.append(
-                f"{cut:,} outputs were cut at {limit} tokens before they ended, which lowers their quality."
-            )
-        if sources := self.metrics["outputs"].get("cut_sources"):
-            limit = self.description["generation"]["max_source_length"]
-            remarks.append(f"{sources:,} sources were cut at {limit} tokens: the model did not see their end.")
-        if self.description.get("compat"):
-            remarks.append(
-                f"Scores as {self.description['compat']} computes them (compat mode), which differ from ours."
-            )
-        share = self.metrics["outputs"].get("share_of_tokens_above_cpmi_tau")
-        if share is not None:
-            same = " `cpmi` is `perplexity` here." if share == 0 else ""
-            remarks.append(f"{share:.1%} of the output tokens have an entropy of cpmi_tau or more.{same}")
-        correlations = [
-            f"{scorer} {metric_cell(metrics['true_entropy_correlation'], 2)}"
-            for scorer, metrics in self.metrics["scorers"].items()
-            if "true_entropy_correlation" in metrics
-        ]
-        if correlations:
-            remarks.append(f"Rank correlation with the true entropy of the targets: {', '.join(correlations)}.")
-        return remarks
-
-    def compare(self, other: EvaluationReport, resamples: int = 2000) -> Differences:
-        """
-        This report minus another on the same rows, for each scorer both have: the difference of the rejection metrics
-        with interval and p-value (paired bootstrap), and that of the raw area split into ranking and quality (`area`).
-        """
-        rows, others = ((example["source"] for example in report.examples) for report in (self, other))
-        if len(self.examples) != len(other.examples) or any(a != b for a, b in zip(rows, others, strict=True)):
-            raise ValueError("The reports are about different data: their sources differ.")
-        names = [name for name in self.scorers if name in other.scorers]
-        mine, theirs = ({name: report.uncertainty(name) for name in names} for report in (self, other))
-        found: Differences = paired_rejection_differences(
-            mine, self.quality(), theirs, other.quality(), resamples=resamples
-        )
-        for name in names:
-            found[name]["area"] = split_of_area_gain(mine[name], self.quality(), theirs[name], other.quality())
-        return found
-
+    @abstractmethod
     def difference_table(self, differences: Differences) -> str:
-        lines = [["scorer", "prr", "p", "raw area", "of which ranking", "of which quality"]]
-        for name, entry in differences.items():
-            prr, area = entry["prr"], entry["area"]
-            p_value = "-" if prr["value"] is None else f"{prr['p_value']:.3f}"
-            parts = (f"{area[part]:+.3f}" for part in ("difference", "ranking", "quality"))
-            lines.append([name, metric_cell(prr, sign="+"), p_value, *parts])
-        return markdown_table(lines)
+        """What `compare` found as a markdown table."""
 
+    def comparison(self, differences: Differences, other: str) -> str:
+        """The differences to another report as a sentence and a markdown table."""
+        name = self.description.get("model", "This model")
+        return f"{name} minus {other}, on the same rows:\n\n{self.difference_table(differences)}\n"
+
+    def save(self, folder: str | Path, comparison: Differences | None = None, other: str = "the other model") -> None:
+        """
+        Writes `report.json`, a file with every row, `summary.md`, `report.html` and, with the extra `plots`, the
+        pictures.
+
+        Args:
+            folder (`str`):
+                Where to.
+            comparison (`dict`, *optional*):
+                What `compare` found: it goes into the summary, the page and `comparison.json`.
+            other (`str`, *optional*):
+                Name of the model that this one was compared with.
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._save_rows(folder)
+        summary = self.summary() + ("" if comparison is None else "\n" + self.comparison(comparison, other))
+        (folder / "summary.md").write_text(summary, encoding="utf-8", errors="replace")
+        self._write_page(folder / "report.html", comparison, other)
+        self._save_plots(folder)
+        if comparison is not None:
+            write_json(folder / "comparison.json", comparison)
+        write_json(folder / "report.json", {"metrics": self.metrics, "description": self.description})
+
+    def _save_plots(self, folder: Path) -> None:
+        try:
+            plot = self._plotter()
+        except ImportError:
+            logger.warning("Install the extra `plots` (pip install 'clue-hf[plots]') for pictures of the curves.")
+        else:
+            plot(self, folder)
+
+    @abstractmethod
     def _save_rows(self, folder: Path) -> None:
-        path = folder / FINISHED
-        if not isinstance(self.examples, ExampleFile) or self.examples.path.resolve() != path.resolve():
-            write_lines(path, self.examples)
+        """Writes the files that hold the rows, and whatever else is not of all reports."""
 
+    @abstractmethod
     def _write_page(self, path: Path, comparison: Differences | None, other: str) -> None:
-        from .page import write_page
+        """Writes the web page."""
 
-        write_page(self, path, comparison, other)
+    @abstractmethod
+    def _plotter(self) -> Callable[[Any, Path], Any]:
+        """What draws the pictures into a folder; raises an `ImportError` without the extra `plots`."""
 
-    def _plotter(self) -> Callable[[EvaluationReport, Path], list[Path]]:
-        from .plots import plot_report
+    def _subject(self) -> str:
+        """Which model on which data, where it is known: the beginning of a sentence."""
+        told = self.description
+        return f"{told['model']} on {told['data']}: " if "model" in told else ""
 
-        return plot_report
 
-    @classmethod
-    def load(cls, folder: str | Path) -> EvaluationReport:
-        """Reads what `save` wrote; the examples stay in their file."""
-        content = json.loads((Path(folder) / "report.json").read_text(encoding="utf-8"))
-        return cls(ExampleFile(Path(folder) / FINISHED), content["metrics"], content["description"])
+def write_json(path: Path, content: Any) -> None:
+    """Never half a file: whoever finds `report.json` finds a finished report."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def write_lines(path: Path, lines: Any) -> None:
+    """Writes a line of JSON for each of some dicts."""
+    with open(path, "w", encoding="utf-8", errors="replace") as file:
+        for line in lines:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")

@@ -18,12 +18,12 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from ..data.tokenizer import with_padding
 from ..errors import UserError
 from ..offline import notice_missing_network
 from .ensemble import Ensemble
 from .mc_dropout import add_classifier_dropout
 from .safety import check_folder
+from .tokenizer import with_padding
 from .uncertainty_file import damaged, read_uncertainty
 
 
@@ -95,7 +95,7 @@ def load_regressor(name: str, dtype: str = "float32", subfolder: str = "") -> An
 
 def load_processing_class(name: str, config: Any) -> Any:
     """What turns raw examples into inputs of a model: of tables, of images, or a tokenizer."""
-    from ..data.table_preprocessor import TablePreprocessor
+    from ..inputs.table_preprocessor import TablePreprocessor
     from .tabular import CLUETabularResNetConfig
 
     if isinstance(config, CLUETabularResNetConfig):

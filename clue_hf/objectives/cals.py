@@ -66,7 +66,7 @@ class CALS(Objective):
 
     def on_epoch_end(self, trainer: CLUETrainer) -> None:
         """Moves the multipliers to where the validation data lies, after every whole epoch with this objective."""
-        from ..evaluation.classes import class_log_probabilities
+        from ..training.collect import class_log_probabilities
 
         step = trainer.state.global_step
         if not float(trainer.state.epoch or 0).is_integer() or trainer.objective_at(step - 1) is not self:

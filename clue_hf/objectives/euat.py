@@ -56,7 +56,7 @@ class EUAT(Objective):
 
     def on_epoch_end(self, trainer: CLUETrainer) -> None:
         """New sets, by what the model gets wrong now; they change between whole epochs only."""
-        from ..evaluation.classes import class_log_probabilities
+        from ..training.collect import class_log_probabilities
 
         if trainer.in_plain_phase or not float(trainer.state.epoch or 0).is_integer():
             return

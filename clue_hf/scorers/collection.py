@@ -17,10 +17,10 @@ import torch
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils.logging import tqdm
 
-from ..data.text import IGNORED, encode_texts
-from ..data.tokenizer import with_padding
 from ..functional import check_choice
+from ..inputs.texts import IGNORED, encode_texts
 from ..models.mc_dropout import active_dropout
+from ..models.tokenizer import with_padding
 from ..tasks import TextTask
 from ..tasks.head import unwrap
 from .decoding import Decoder, decodes_plainly

@@ -57,13 +57,13 @@ def make_task(model: Any, config: CLUEConfig, processing_class: Any = None) -> T
     kind = model_task(model) if config.task == "auto" else config.task
     check_suits(config.objective, kind)
     if kind == "classification":
-        from .class_data import make_class_data
+        from ..inputs.class_data import make_class_data
 
         passes = _passes(model, config, CLASSIFICATION_PASSES)
         data = make_class_data(model, processing_class)
         return ClassificationTask(model, passes, config.seed, data, config.plain_mc_samples)
     if kind == "regression":
-        from .number_data import make_number_data
+        from ..inputs.number_data import make_number_data
 
         passes = _passes(model, config, REGRESSION_PASSES)
         if passes < 2 and config.objective != "mse" and not has_variance_head(unwrap(model).config):

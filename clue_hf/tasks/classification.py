@@ -48,7 +48,7 @@ class ClassificationTask(PassTask):
         super().__init__(model, mc_samples, seed, data, plain_mc_samples)
 
     def numbered(self, dataset: Any) -> Any:
-        from .class_data import number_rows
+        from ..inputs.class_data import number_rows
 
         return number_rows(dataset)
 

@@ -10,10 +10,10 @@ from torch import nn
 from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from ..data.text import check_tokens, prepare_text_dataset
-from ..data.tokenizer import with_padding
 from ..functional import error_and_entropy
+from ..inputs.texts import check_tokens, prepare_text_dataset
 from ..kernels import fused_linear_objective, linear_statistics, logit_statistics, mixture_statistics
+from ..models.tokenizer import with_padding
 from .base import Prediction, Task
 from .head import LinearHead, head_replaced, read_head, unwrap, why_not_fusable
 

@@ -16,11 +16,11 @@ from clue_hf import generate_with_uncertainty, pipeline
 from clue_hf.cli.main import main
 from clue_hf.data.embedded.diabetes import load_diabetes_splits
 from clue_hf.data.embedded.phrases import phrase_rows
-from clue_hf.hub import Deployed
 from clue_hf.metrics import sentence_quality
 from clue_hf.models.loading import load_text_model, load_tokenizer
 from clue_hf.models.uncertainty_file import UNCERTAINTY_FILE, read_uncertainty, write_uncertainty
 from clue_hf.posthoc import AbstentionThresholds, TemperatureCalibrator, reference_quantiles
+from clue_hf.posthoc.calibration_file import UncertaintyCalibration
 
 
 MODEL = Path(__file__).parents[1] / "fixtures/lm_polygraph/model"
@@ -98,7 +98,7 @@ def test_texts(here, texts, capsys):
         load_text_model(str(MODEL)), load_tokenizer(str(MODEL)), [row["source"] for row in rows], max_new_tokens=16
     )
     quality = sentence_quality("chrf", [output.text for output in outputs], [row["target"] for row in rows])
-    found = Deployed.read("model")
+    found = UncertaintyCalibration.read("model")
     uncertainty = np.array([output.uncertainty for output in outputs])
     assert_fitted(found, uncertainty, quality, (0.2, 0.6, 0.9), "hoeffding-bentkus")
     assert found.data == {"name": "validation.jsonl (validation)", "rows": ROWS}
@@ -118,7 +118,7 @@ def test_the_table_says_what_is_certified_and_why_not(here, texts, capsys, warni
     assert "yes, with probability 0.9" in captured.out
     assert "0.001: Too few rows" in captured.out
     assert "100 rows are few" in warnings_seen.text
-    assert Deployed.read("copy").data["rows"] == 100
+    assert UncertaintyCalibration.read("copy").data["rows"] == 100
     one, other = (pipeline(name, device="cpu")("the cat sleeps .") for name in ("copy", "model"))
     assert one["generated_text"] == other["generated_text"]
     assert one["uncertainty"] == pytest.approx(other["uncertainty"], rel=1e-5)
@@ -134,7 +134,7 @@ def test_classes_of_images(here):
         answer["label"] == validation.names[label] for answer, label in zip(answers, validation.labels, strict=True)
     ]
     uncertainty = np.array([answer["uncertainty"] for answer in answers])
-    found = Deployed.read("resnet")
+    found = UncertaintyCalibration.read("resnet")
     risks = [entry.max_risk for entry in found.abstention.thresholds]
     assert_fitted(found, uncertainty, np.array(right, float), risks, "binomial")
     assert found.settings == {"mc_samples": 0}
@@ -146,7 +146,7 @@ def test_classes_of_texts_by_their_names(here, warnings_seen):
     rows = text_data().select(range(12))
     answers = pipeline("bert", device="cpu")(rows["text"][:])
     right = np.array([answer["label"] == label for answer, label in zip(answers, rows["label"], strict=True)], float)
-    found = Deployed.read("bert")
+    found = UncertaintyCalibration.read("bert")
     uncertainty = np.array([answer["uncertainty"] for answer in answers])
     assert_fitted(found, uncertainty, right, [e.max_risk for e in found.abstention.thresholds], "binomial")
     assert "12 rows are few" in warnings_seen.text
@@ -156,7 +156,7 @@ def test_numbers_with_and_without_a_tolerance(here, capsys):
     words = ["calibrate", "table", "--config", "table.yaml"]
     assert main(words) == 0
     assert "No --tolerance says when a number is right" in capsys.readouterr().out
-    found = Deployed.read("table")
+    found = UncertaintyCalibration.read("table")
     assert found.confidence is None
     assert found.abstention is None
     row = load_diabetes_splits()["test"][0]
@@ -169,7 +169,7 @@ def test_numbers_with_and_without_a_tolerance(here, capsys):
     answers = pipe(rows)
     quality = np.abs(np.array(rows[TARGET][:]) - [answer["mean"] for answer in answers]) <= 90
     assert 0 < quality.mean() < 1
-    found = Deployed.read("table")
+    found = UncertaintyCalibration.read("table")
     uncertainty = np.array([answer["std"] for answer in answers])
     assert_fitted(found, uncertainty, quality.astype(float), [0.7], "binomial")
     assert found.definitions["quality"] == "1 where |target - mean| <= 90, else 0"
@@ -179,12 +179,14 @@ def test_what_else_stands_in_the_file_stays(here, warnings_seen):
     shutil.copytree("bert", "kept")
     calibrator = TemperatureCalibrator(3.0).to_dict()
     write_uncertainty("kept", calibrator=calibrator, mc_samples=0)
-    plain = Deployed.read("bert")
+    plain = UncertaintyCalibration.read("bert")
     assert main(["calibrate", "kept", "--config", "texts.yaml"]) == 0
     content = read_uncertainty("kept")
     assert content["calibrator"] == calibrator
     assert content["mc_samples"] == 0
-    assert min(Deployed.read("kept").reference_quantiles.quantiles) > min(plain.reference_quantiles.quantiles)
+    assert min(UncertaintyCalibration.read("kept").reference_quantiles.quantiles) > min(
+        plain.reference_quantiles.quantiles
+    )
     assert "calibrator may have been fitted on the validation data too" in warnings_seen.text
 
 
@@ -198,7 +200,7 @@ def test_a_file_that_cannot_be_read_is_put_aside(here, tmp_path, content, code, 
         assert path.read_text() == content
         assert "update clue_hf" in capsys.readouterr().err
     else:
-        assert Deployed.read(str(tmp_path / "bert")) is not None
+        assert UncertaintyCalibration.read(str(tmp_path / "bert")) is not None
         assert path.with_name(f"{UNCERTAINTY_FILE}.damaged").read_text() == content
 
 
@@ -230,7 +232,7 @@ def test_a_validation_file_alone_will_do(here):
         main([*words, "--train_file", "texts.jsonl", "--validation_file", "held_out.jsonl", "--output_dir", "two"])
         == 0
     )
-    alone, two = (Deployed.read(name) for name in ("alone", "two"))
+    alone, two = (UncertaintyCalibration.read(name) for name in ("alone", "two"))
     assert alone.data["rows"] == two.data["rows"] == 12
     assert [found.reason for found in alone.abstention.thresholds] == [
         found.reason for found in two.abstention.thresholds

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import torch
 
-from clue_hf.cli.costs import StepTimer, cost_unit
+from clue_hf.experiments.costs import StepTimer, cost_unit
 
 
 def spend(seconds):

@@ -8,13 +8,13 @@ import pytest
 from class_models import digit_splits, make_bert, make_vit, text_data, train_resnet
 from processes import run_on_two_processes
 
-from clue_hf.cli.arguments import parse_severities
 from clue_hf.cli.main import main
-from clue_hf.evaluation.class_evaluator import ClassificationEvaluator
-from clue_hf.evaluation.class_report import ClassificationReport
-from clue_hf.evaluation.class_rows import images_of_file
+from clue_hf.experiments.arguments import parse_severities
+from clue_hf.inputs.class_rows import images_of_file
 from clue_hf.models.loading import load_classifier, load_image_processor
 from clue_hf.models.uncertainty_file import write_uncertainty
+from clue_hf.training.collect.evaluator import ClassificationEvaluator
+from clue_hf.training.collect.report import ClassificationReport
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_texts_are_classified_too(here):
 @pytest.mark.distributed
 def test_two_processes_report_the_same(here):
     words = [*DIGITS, "--per_device_eval_batch_size", "16", "--report_dir", "two"]
-    run_on_two_processes(words, "clue_hf.cli.evaluate_classes clue_hf.evaluation.class_plots")
+    run_on_two_processes(words, "clue_hf.cli.evaluate_classes clue_hf.evaluation.classes.plots")
     two = ClassificationReport.load("two")
     splits = {name: split.select(range(60)) for name, split in digit_splits().items()}
     one = directly(batch_size=16).evaluate(splits["test"], splits["validation"])

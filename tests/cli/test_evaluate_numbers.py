@@ -21,13 +21,13 @@ from processes import run_on_two_processes
 from clue_hf.cli.main import main
 from clue_hf.data.embedded.diabetes import load_diabetes_splits
 from clue_hf.data.targets import TargetScale
-from clue_hf.evaluation.number_evaluator import RegressionEvaluator
-from clue_hf.evaluation.number_report import RegressionReport
-from clue_hf.hub.loading import model_kind
+from clue_hf.evaluation.numbers.evaluator import RegressionEvaluator
+from clue_hf.evaluation.numbers.report import RegressionReport
 from clue_hf.models.ensemble import Ensemble
 from clue_hf.models.loading import load_config, load_processing_class, load_regressor
 from clue_hf.models.uncertainty_file import write_uncertainty
 from clue_hf.posthoc import ErrorPredictor, QuantileCalibrator
+from clue_hf.predictors.loading import model_kind
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def _stored_model(folder, preprocessor):
 
 
 #: The pictures take longer than all else: they are drawn once, and then not, as without the extra `plots`.
-PICTURES = "clue_hf.evaluation.number_plots"
+PICTURES = "clue_hf.evaluation.numbers.plots"
 
 
 @pytest.fixture

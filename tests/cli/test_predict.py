@@ -20,8 +20,8 @@ from PIL import Image
 from clue_hf import UncertaintyPipeline, pipeline
 from clue_hf.cli.main import main
 from clue_hf.data.lines import read_rows
-from clue_hf.data.table_preprocessor import TablePreprocessor
-from clue_hf.hub import Deployed
+from clue_hf.inputs.table_preprocessor import TablePreprocessor
+from clue_hf.posthoc.calibration_file import UncertaintyCalibration
 
 
 LONG = 40
@@ -112,13 +112,13 @@ def test_where_to_abstain(here, tmp_path, expected):
     folder = make_folder(tmp_path / "calibrated", "t5")
     settings = pipeline("t5", device="cpu", max_new_tokens=6).predictor.settings
     uncertainty = np.repeat(values, 20)
-    Deployed.fit(
+    UncertaintyCalibration.fit(
         "perplexity", settings, uncertainty, np.where(uncertainty < threshold, 1.0, 0.0), [0.1]
     ).write(folder)  # fmt: skip
     out = tmp_path / "out.jsonl"
     assert main(words(out, "--abstain_at_risk", "0.1", "--return_tokens", "true", model=str(folder))) == 0
     found = lines_of(out)
-    limit = Deployed.read(str(folder)).abstention.at(0.1).threshold
+    limit = UncertaintyCalibration.read(str(folder)).abstention.at(0.1).threshold
     assert [line["abstain"] for line in found] == [value >= limit for value in values]
     assert {line["abstain"] for line in found} == {True, False}
     assert all(line["tokens"] for line in found)
@@ -129,7 +129,7 @@ def test_a_run_that_was_killed_is_continued(here, tmp_path, expected):
     """The process dies without a word (SIGKILL) in the middle; nothing finished is done again or changed."""
     out, log = tmp_path / "out.jsonl", tmp_path / "out.jsonl.unfinished"
     slow = (
-        "import sys, time\nfrom clue_hf.hub.pipeline import UncertaintyPipeline\nfrom clue_hf.cli.main import main\n"
+        "import sys, time\nfrom clue_hf import UncertaintyPipeline\nfrom clue_hf.cli.main import main\n"
         "call = UncertaintyPipeline.__call__\n"
         "def slowly(self, *given, **options):\n    time.sleep(0.3)\n    return call(self, *given, **options)\n"
         "UncertaintyPipeline.__call__ = slowly\nsys.exit(main(sys.argv[1:]))"

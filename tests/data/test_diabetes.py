@@ -8,7 +8,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LinearRegression
 
 from clue_hf.data.embedded.diabetes import TARGET, load_diabetes_splits
-from clue_hf.data.table_preprocessor import TablePreprocessor
+from clue_hf.inputs.table_preprocessor import TablePreprocessor
 
 
 @pytest.fixture(scope="module")

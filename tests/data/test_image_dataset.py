@@ -11,8 +11,8 @@ from PIL import Image
 
 from clue_hf.data.columns import find_image_columns, has_images
 from clue_hf.data.image_dataset import EncodedImages, ImageDataset, as_pixels, image_dataset
-from clue_hf.data.images import image_statistics, make_transform
 from clue_hf.errors import UserError
+from clue_hf.inputs.images import image_statistics, make_transform
 
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 5, 7, 3), dtype=np.uint8)

@@ -17,7 +17,8 @@ from transformers import (
 )
 
 from clue_hf.data.image_dataset import ImageDataset
-from clue_hf.data.images import (
+from clue_hf.errors import UserError
+from clue_hf.inputs.images import (
     EpochCallback,
     ImageCollator,
     ImageTransform,
@@ -27,7 +28,6 @@ from clue_hf.data.images import (
     shift_and_flip,
     train_collator,
 )
-from clue_hf.errors import UserError
 
 
 COLOUR = {"image_mean": (0.5, 0.4, 0.3), "image_std": (0.2, 0.25, 0.3)}

@@ -17,9 +17,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 from transformers import Trainer, TrainingArguments
 
-from clue_hf.data.table_preprocessor import TablePreprocessor
 from clue_hf.data.tables import read_csv
 from clue_hf.errors import UserError
+from clue_hf.inputs.table_preprocessor import TablePreprocessor
 
 
 START = datetime.datetime(2019, 12, 30, 22, 15)

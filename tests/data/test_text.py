@@ -3,8 +3,8 @@ import pytest
 from helpers import SENTENCES, TRANSLATIONS, make_tokenizer
 
 from clue_hf import CLUEConfig
-from clue_hf.data.text import prepare_text_dataset
 from clue_hf.errors import UserError
+from clue_hf.inputs.texts import prepare_text_dataset
 
 
 TEMPLATE = (

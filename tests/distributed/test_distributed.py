@@ -14,7 +14,7 @@ from helpers import SENTENCES, TRANSLATIONS, make_model, make_tokenizer
 from reliability.processes import send_until_it_ends
 from safetensors.torch import load_file
 
-from clue_hf.checkpoints import checkpoints, damage
+from clue_hf.training.checkpoints import checkpoints, damage
 
 
 pytestmark = pytest.mark.distributed

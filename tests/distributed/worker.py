@@ -13,11 +13,11 @@ from safetensors.torch import save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from clue_hf import UncertaintyEvaluator
-from clue_hf.checkpoints import checkpoints, damage
 from clue_hf.data.embedded.phrases import phrase_rows
-from clue_hf.evaluation.classes import class_log_probabilities
 from clue_hf.objectives import CLUE
 from clue_hf.tasks import TextTask
+from clue_hf.training.checkpoints import checkpoints, damage
+from clue_hf.training.collect import class_log_probabilities
 
 
 #: The gradients of the first step of each layout, by its name.

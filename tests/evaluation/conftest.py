@@ -2,7 +2,7 @@
 
 import pytest
 
-from clue_hf.evaluation.page import write_page
+from clue_hf.evaluation.text.page import write_page
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from clue_hf import EvaluationReport, UncertaintyEvaluator
 from clue_hf.data.embedded.phrases import phrase_rows
 from clue_hf.errors import UserError
-from clue_hf.evaluation import evaluator as module
+from clue_hf.evaluation.text import evaluator as module
 from clue_hf.metrics import prediction_rejection_ratio
 from clue_hf.scorers import SCORERS
 

@@ -23,10 +23,10 @@ from scipy.stats import norm
 
 from clue_hf import RegressionEvaluator, RegressionReport, UserError
 from clue_hf.data.embedded.diabetes import load_diabetes_splits
-from clue_hf.data.images import ImageTransform, eval_collator
 from clue_hf.data.targets import TargetScale
-from clue_hf.evaluation.number_measures import RegressionPredictions, measure
+from clue_hf.evaluation.numbers.measures import RegressionPredictions, measure
 from clue_hf.evaluation.prediction_evaluator import batch_seed
+from clue_hf.inputs.images import ImageTransform, eval_collator
 from clue_hf.metrics import paired_regression_differences, regression_report
 from clue_hf.models.ensemble import Ensemble
 from clue_hf.models.mc_dropout import active_dropout, mc_logits
@@ -67,7 +67,7 @@ def whole_report(tabular):
 def saved(whole_report, tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     with pytest.MonkeyPatch.context() as patch:  # as without the extra `plots`: pictures take long
-        patch.setitem(sys.modules, "clue_hf.evaluation.number_plots", None)
+        patch.setitem(sys.modules, "clue_hf.evaluation.numbers.plots", None)
         whole_report.save(folder)
     return folder
 

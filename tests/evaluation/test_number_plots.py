@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 from number_models import make_number_vit, number_images
 
-from clue_hf.evaluation.number_evaluator import RegressionEvaluator
-from clue_hf.evaluation.number_measures import RegressionPredictions, definitions, measure
-from clue_hf.evaluation.number_page import write_number_page
-from clue_hf.evaluation.number_plots import plot_number_report
-from clue_hf.evaluation.number_report import IN_TABLE, RegressionReport, digits_after_point
-from clue_hf.evaluation.number_rows import NumberRows
-from clue_hf.evaluation.number_selection import (
+from clue_hf.evaluation.numbers.evaluator import RegressionEvaluator
+from clue_hf.evaluation.numbers.measures import RegressionPredictions, definitions, measure
+from clue_hf.evaluation.numbers.page import write_number_page
+from clue_hf.evaluation.numbers.plots import plot_number_report
+from clue_hf.evaluation.numbers.report import IN_TABLE, RegressionReport, digits_after_point
+from clue_hf.evaluation.numbers.selection import (
     bands,
     coverage_curve,
     error_bins,
@@ -18,6 +17,7 @@ from clue_hf.evaluation.number_selection import (
     sparsification_curves,
     wrongly_sure,
 )
+from clue_hf.inputs.number_rows import NumberRows
 from clue_hf.metrics import ause, ence, regression_calibration_error
 from clue_hf.posthoc import QuantileCalibrator
 

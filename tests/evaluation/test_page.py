@@ -18,8 +18,8 @@ from evaluation.page_reports import (
 )
 
 from clue_hf import EvaluationReport
-from clue_hf.evaluation.page import write_page
-from clue_hf.evaluation.selection import GROUPS
+from clue_hf.evaluation.text.page import write_page
+from clue_hf.evaluation.text.selection import GROUPS
 
 
 # ---- tables and words ----

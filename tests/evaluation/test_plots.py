@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from clue_hf import EvaluationReport
-from clue_hf.evaluation.plots import plot_report
-from clue_hf.evaluation.selection import (
+from clue_hf.evaluation.text.plots import plot_report
+from clue_hf.evaluation.text.selection import (
     DARK,
     LIGHT,
     best_scorer,

@@ -3,7 +3,7 @@ import pytest
 from evaluation.page_reports import REPORT, make_example, make_report, status, usual_report
 
 from clue_hf import EvaluationReport
-from clue_hf.evaluation.selection import GROUPS, choose_examples, read_numbers, readable_tokens
+from clue_hf.evaluation.text.selection import GROUPS, choose_examples, read_numbers, readable_tokens
 
 
 @pytest.mark.parametrize("n", [1, 2, 9])

@@ -8,8 +8,8 @@ from peft import LoraConfig, get_peft_model
 from transformers import BertForSequenceClassification
 
 from clue_hf.data.embedded.diabetes import load_diabetes_splits
-from clue_hf.data.table_preprocessor import TablePreprocessor
 from clue_hf.data.targets import TargetScale
+from clue_hf.inputs.table_preprocessor import TablePreprocessor
 from clue_hf.models.tabular import CLUETabularResNetConfig, CLUETabularResNetForRegression
 from clue_hf.models.uncertainty_file import write_uncertainty
 from clue_hf.posthoc import ErrorNormalizer, QuantileCalibrator, TemperatureCalibrator

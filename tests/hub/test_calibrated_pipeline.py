@@ -15,8 +15,8 @@ from transformers import AutoModelForSeq2SeqLM, ViTForImageClassification
 
 from clue_hf import pipeline
 from clue_hf.errors import UserError
-from clue_hf.hub import Deployed
 from clue_hf.models.uncertainty_file import UNCERTAINTY_FILE, write_uncertainty
+from clue_hf.posthoc.calibration_file import UncertaintyCalibration
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def calibrated_once(folders, tmp_path_factory):
     pipe = load(folders, "t5")
     uncertainty = np.tile([answer["uncertainty"] for answer in pipe(inputs_for("t5"))], 100)
     quality = np.where(uncertainty < np.median(uncertainty), 1.0, 0.3)
-    Deployed.fit(
+    UncertaintyCalibration.fit(
         "perplexity", pipe.predictor.settings, uncertainty, quality, (0.05, 0.2, 0.9), 0.1, "hoeffding-bentkus",
         data={"name": "d", "rows": 700}, weights=pipe.predictor.fingerprint(),
     ).write(folder)  # fmt: skip
@@ -43,7 +43,7 @@ def calibrated(calibrated_once, tmp_path):
 @pytest.mark.parametrize("risk", [0.05, 0.2, 0.9])
 def test_to_abstain_is_to_be_at_or_above_the_threshold(calibrated, risk):
     pipe = pipeline(calibrated, device="cpu")
-    stored = Deployed.read(calibrated)
+    stored = UncertaintyCalibration.read(calibrated)
     threshold = stored.abstention.at(risk).threshold
     answers = pipe(inputs_for("t5"), abstain_at_risk=risk)
     uncertainty = np.array([answer["uncertainty"] for answer in answers])
@@ -93,9 +93,9 @@ def test_a_risk_that_is_not_stored_names_those_that_are(calibrated, folders):
 
 
 def test_where_nothing_is_certified_nothing_is_answered(calibrated, warnings_seen):
-    stored = Deployed.read(calibrated)
+    stored = UncertaintyCalibration.read(calibrated)
     worst = np.linspace(0, 1, 500)
-    Deployed.fit("perplexity", stored.settings, worst, np.zeros(500), [0.05]).write(calibrated)
+    UncertaintyCalibration.fit("perplexity", stored.settings, worst, np.zeros(500), [0.05]).write(calibrated)
     answers = pipeline(calibrated, device="cpu")(SENTENCES, abstain_at_risk=0.05)
     assert all(answer["abstain"] for answer in answers)
     assert "All answers abstain at a risk of 0.05: The risk of the" in warnings_seen.text

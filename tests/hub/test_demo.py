@@ -20,9 +20,9 @@ from transformers import AutoConfig
 
 from clue_hf import pipeline
 from clue_hf.cli.main import main
+from clue_hf.deploy.demo import Demo, _launch, build_page, check_address, import_gradio, safe, token_html
 from clue_hf.errors import UserError
-from clue_hf.hub import Deployed
-from clue_hf.hub.demo import Demo, _launch, build_page, check_address, import_gradio, safe, token_html
+from clue_hf.posthoc.calibration_file import UncertaintyCalibration
 
 
 gradio = pytest.importorskip("gradio", reason="gradio is not installed")
@@ -62,7 +62,7 @@ def calibrated(tmp_path_factory):
     pipe = pipeline(str(folder), device="cpu", max_new_tokens=6)
     uncertainty = np.tile([answer["uncertainty"] for answer in pipe(inputs_for("t5"))], 100)
     quality = np.where(uncertainty < np.median(uncertainty), 1.0, 0.3)
-    Deployed.fit("perplexity", {**pipe.predictor.settings}, uncertainty, quality, (0.05, 0.9), 0.1,
+    UncertaintyCalibration.fit("perplexity", {**pipe.predictor.settings}, uncertainty, quality, (0.05, 0.9), 0.1,
                  "hoeffding-bentkus", data={"name": "d", "rows": 700}).write(folder)  # fmt: skip
     return folder
 

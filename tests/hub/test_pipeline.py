@@ -18,12 +18,12 @@ from scipy import stats
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, ViTForImageClassification
 
 from clue_hf import UncertaintyPipeline, generate_with_uncertainty, pipeline
-from clue_hf.data.table_preprocessor import TablePreprocessor
 from clue_hf.errors import UserError
-from clue_hf.hub.loading import save_model
+from clue_hf.inputs.table_preprocessor import TablePreprocessor
 from clue_hf.models.tabular import CLUETabularResNetForRegression
 from clue_hf.models.uncertainty_file import read_uncertainty, write_uncertainty
 from clue_hf.posthoc import QuantileCalibrator
+from clue_hf.predictors.loading import save_model
 
 
 # ---- every kind ----

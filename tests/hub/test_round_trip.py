@@ -8,7 +8,7 @@ from hub.deployed_models import KINDS, inputs_for, make_folder
 from hub.endpoint import run_client
 
 from clue_hf import pipeline
-from clue_hf.hub.deployed import Deployed
+from clue_hf.posthoc.calibration_file import UncertaintyCalibration
 
 
 CALIBRATED = ("t5", "image", "table")
@@ -63,7 +63,7 @@ def calibrate(folder, kind):
     used = load(folder, kind)
     uncertainty = np.array([answer["uncertainty"] for answer in used(inputs_for(kind))])
     quality = np.arange(len(uncertainty)) % 2 * 1.0
-    Deployed.fit(used.predictor.scorer, {}, uncertainty, quality, risks=[0.5]).write(folder)
+    UncertaintyCalibration.fit(used.predictor.scorer, {}, uncertainty, quality, risks=[0.5]).write(folder)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,8 +9,8 @@ from helpers import log_lines
 from safetensors.torch import load_file
 
 from clue_hf import CLUEConfig
-from clue_hf.evaluation.classes import class_log_probabilities
 from clue_hf.objectives import CALS, OBJECTIVES
+from clue_hf.training.collect import class_log_probabilities
 
 
 LOGITS = torch.tensor([[3.0, 1.0, 0.0], [0.0, 4.0, 2.0]])

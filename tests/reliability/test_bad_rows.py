@@ -16,12 +16,12 @@ from PIL import Image
 
 from clue_hf.cli.main import main
 from clue_hf.data.bad_rows import BadRows
-from clue_hf.data.images import ImageCollator, ImageTransform
 from clue_hf.data.labels import class_names, label_numbers
 from clue_hf.data.loading import DataArguments, load_file, load_splits
-from clue_hf.data.table_preprocessor import TablePreprocessor
 from clue_hf.data.targets import target_values
 from clue_hf.errors import UserError
+from clue_hf.inputs.images import ImageCollator, ImageTransform
+from clue_hf.inputs.table_preprocessor import TablePreprocessor
 
 
 PAIRS = [{"en": f"a house {number}", "fr": f"une maison {number}"} for number in range(40)]

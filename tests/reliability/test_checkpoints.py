@@ -14,8 +14,8 @@ from helpers import make_data, make_model, make_trainer
 from reliability.processes import KILLS, kill_at_random, send_until_it_ends
 from safetensors.torch import load_file
 
-from clue_hf.checkpoints import MANIFEST, checkpoints, damage, last_whole_checkpoint, rotate, write_manifest
 from clue_hf.errors import UserError
+from clue_hf.training.checkpoints import MANIFEST, checkpoints, damage, last_whole_checkpoint, rotate, write_manifest
 
 
 SETTINGS = {"max_steps": 6, "save_strategy": "steps", "save_steps": 2, "per_device_train_batch_size": 2}

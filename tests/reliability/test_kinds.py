@@ -17,8 +17,8 @@ from reliability.kinds import KINDS, Watch, make_kind, weights_of
 from reliability.processes import KILLS_OF_OTHER_KINDS, kill_at_random, send_until_it_ends
 from safetensors.torch import load_file
 
-from clue_hf.checkpoints import MANIFEST, checkpoints, damage, write_manifest
 from clue_hf.errors import UserError
+from clue_hf.training.checkpoints import MANIFEST, checkpoints, damage, write_manifest
 
 
 SETTINGS = {"max_steps": 6, "save_strategy": "steps", "save_steps": 2, "per_device_train_batch_size": 4}

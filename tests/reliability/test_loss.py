@@ -106,7 +106,7 @@ def test_minus_100_is_a_number_like_any_other(tmp_path):
     """Where numbers are predicted no label stands for a missing one."""
     table = {"x": [0.0, 1.0, 2.0, 3.0] * 4, "y": [-100.0, 0.0, 100.0, 200.0] * 4}
     data = datasets.Dataset.from_dict(table)
-    from clue_hf.data.table_preprocessor import TablePreprocessor
+    from clue_hf.inputs.table_preprocessor import TablePreprocessor
 
     preprocessor = TablePreprocessor.fit(data, "y")
     task = RegressionTask(make_tabular(preprocessor, variance_head=True))

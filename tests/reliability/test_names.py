@@ -9,8 +9,8 @@ from markdown_it import MarkdownIt
 from number_models import make_tabular
 
 from clue_hf import ClassificationEvaluator, RegressionEvaluator
-from clue_hf.data.table_preprocessor import TablePreprocessor
 from clue_hf.hub.card import REPORT, write_card
+from clue_hf.inputs.table_preprocessor import TablePreprocessor
 
 
 EVIL = "x|`a`<script>alert(1)</script>[l](javascript:1)\n---\nlicense: evil\n# Evil *b*"

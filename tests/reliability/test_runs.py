@@ -51,8 +51,9 @@ def test_a_training_has_its_folder_for_itself_to_the_end(baseline, capsys, monke
         assert capsys.readouterr().err.strip().splitlines()[-1] == f"clue-hf: error: {said}"
         assert content() == before
     refused = []
-    monkeypatch.setattr("clue_hf.cli.training.Experiment._write", lambda *_: refused.append(FileLock("out/.lock")))
-    monkeypatch.setattr("clue_hf.cli.training.Experiment._say", lambda *_: refused[0].acquire(timeout=0))
+    experiment = "clue_hf.experiments.experiment.Experiment"
+    monkeypatch.setattr(f"{experiment}._write", lambda *_: refused.append(FileLock("out/.lock")))
+    monkeypatch.setattr(f"{experiment}._say", lambda *_: refused[0].acquire(timeout=0))
     assert main(words) == 1  # at the end of the training the lock is still held
     assert "could not be acquired" in capsys.readouterr().err
 

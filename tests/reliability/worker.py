@@ -10,11 +10,12 @@ from pathlib import Path
 from reliability.kinds import KINDS, make_kind
 from transformers import TrainerCallback
 
-from clue_hf import CLUETrainer, saving
-from clue_hf.checkpoints import checkpoints
+from clue_hf import CLUETrainer
 from clue_hf.cli import train as cli
 from clue_hf.cli.main import run
-from clue_hf.cli.training import Experiment
+from clue_hf.experiments.experiment import Experiment
+from clue_hf.training import saving
+from clue_hf.training.checkpoints import checkpoints
 
 
 QUICKSTARTS = {"text": "t5_phrases", "image": "resnet_digits", "number": "tabular_diabetes"}

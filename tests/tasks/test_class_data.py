@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, utils
 from clue_hf import CLUEConfig
 from clue_hf.data.image_dataset import ImageDataset
 from clue_hf.errors import UserError
-from clue_hf.tasks.class_data import ImageData, TextData, class_names_of, make_class_data, number_rows
+from clue_hf.inputs.class_data import ImageData, TextData, class_names_of, make_class_data, number_rows
 
 
 @pytest.fixture

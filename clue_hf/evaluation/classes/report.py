@@ -1,0 +1,214 @@
+"""The report about a classifier: its numbers, every prediction, and files that others can read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...metrics import paired_classification_differences
+from ...posthoc import Calibrator, load_calibrator
+from ...tables import markdown_table, metric_cell
+from ..prediction_report import CALIBRATOR, PredictionReport, read_report
+from ..report import Differences
+from .measures import ClassPredictions
+
+
+#: Digits of the probabilities in the file.
+DIGITS = 6
+#: With more classes than this, the file holds only the probabilities that are not 0 after rounding.
+MANY_CLASSES = 100
+#: Metrics of the printed table with their headings; the rest is in the JSON file.
+IN_TABLE = {
+    "error": "error", "ece": "ECE", "nll": "NLL", "brier": "Brier", "alignment_error": "alignment error",
+    "mean_uncertainty": "mean uncertainty", "uncertainty_accuracy": "uA",
+    "uncertainty_accuracy_val": "uA, tau from validation", "uncertainty_auc": "uAUC", "residual_correlation": "corr",
+    "wasserstein": "W1", "prr": "PRR", "aurc": "AURC", "flip_error": "error after flip", "flip_f1": "F1 after flip",
+    "flip_precision": "precision after flip", "flip_tpr": "TPR after flip", "flip_tnr": "TNR after flip",
+}  # fmt: skip
+#: Those for each corruption.
+SHIFTED = {
+    "error": "error", "ece": "ECE", "mean_uncertainty": "uncertainty", "uncertainty_auc": "uAUC",
+    "ood_auroc": "OOD AUROC",
+}  # fmt: skip
+DETECTION = {"ood_auroc": "AUROC", "ood_aupr": "AUPR", "ood_fpr95": "FPR95"}
+
+
+@dataclass
+class ClassificationReport(PredictionReport[ClassPredictions]):
+    """
+    What [`ClassificationEvaluator`] found.
+
+    Args:
+        names (`list[str]`):
+            The classes.
+        raw ([`ClassPredictions`]):
+            Probabilities and labels, one row per example.
+        calibrated ([`ClassPredictions`], *optional*):
+            The same by the calibrator.
+        metrics (`dict`):
+            `raw` and `calibrated`: every metric with value, interval and n; `tau`; `corruptions` by name and severity;
+            `ood`. An undefined metric is `None` with a reason.
+        description (`dict`):
+            Definitions, settings and versions.
+        calibrator ([`~clue_hf.posthoc.Calibrator`], *optional*):
+            Fitted on the validation data.
+        rows (*optional*):
+            The images or texts, for those to look at.
+    """
+
+    headings: ClassVar = IN_TABLE
+
+    names: list[str]
+    raw: ClassPredictions
+    calibrated: ClassPredictions | None
+    metrics: dict[str, Any]
+    description: dict[str, Any]
+    calibrator: Calibrator | None = None
+    rows: Any = None
+
+    def corruption_table(self) -> str:
+        """The corrupted copies as a markdown table; severity 0 is the data itself."""
+        lines = [["corruption", "severity", *SHIFTED.values()]]
+        lines.append(["none", "0", *(_cell(self.metrics["raw"], name) for name in SHIFTED)])
+        for corruption, by_severity in self.metrics["corruptions"].items():
+            for severity, kinds in by_severity.items():
+                lines.append([corruption, severity, *(_cell(kinds["raw"], name) for name in SHIFTED)])
+        return markdown_table(lines)
+
+    def summary(self) -> str:
+        """The report in words and tables, as markdown."""
+        description, n = self.description, self.metrics["n"]
+        lines = [
+            "# Uncertainty report",
+            f"{self._subject()}{n:,} examples of {len(self.names)} classes. Probabilities from {self._passes()}.",
+            self.table(),
+            f"Uncertainty: {description['uncertainty']}. Intervals: {description['interval']}. error, ECE, NLL, "
+            "Brier, alignment error and AURC: lower is better. uA, uAUC, corr, W1 and PRR tell how well the "
+            "uncertainty knows the wrong answers: higher is better.",
+            *self._remarks(),
+        ]
+        if "corruptions" in self.metrics:
+            lines += ["## Corrupted images", self.corruption_table()]
+            lines += ["OOD AUROC: the chance that a corrupted image is more uncertain than an original one."]
+        if "ood" in self.metrics:
+            lines += ["## Other data", self._detection()]
+        return "\n\n".join(lines) + "\n"
+
+    def _remarks(self) -> list[str]:
+        remarks = []
+        if self.calibrator is not None:
+            remarks.append(f"Calibrated: {self.calibrator.name}, fitted on the validation data.")
+        if self.metrics["tau"]:
+            found = ", ".join(f"{tau:.4f} ({kind})" for kind, tau in self.metrics["tau"].items())
+            remarks.append(f"Threshold tau of the uncertainty, from the validation data: {found}.")
+        return remarks
+
+    def _detection(self) -> str:
+        lines = [["uncertainty", *DETECTION.values()]]
+        for kind, found in self.metrics["ood"].items():
+            lines.append([kind, *(metric_cell(found[name]) for name in DETECTION)])
+        words = "How well the uncertainty tells the examples from out of the distribution (the positives):"
+        return f"{words}\n\n{markdown_table(lines)}"
+
+    def compare(self, other: ClassificationReport, resamples: int = 2000) -> Differences:
+        """
+        This report minus another on the same rows: for `raw`, and `calibrated` where both are, the difference of every
+        metric with interval and p-value (paired bootstrap). Classes of the same names may stand in another order;
+        with other names they are the same by their number.
+        """
+        if len(self.names) != len(other.names):
+            raise ValueError(f"The reports are about different classes: {len(self.names)} and {len(other.names)}.")
+        order = list(range(len(self.names)))
+        if sorted(self.names) == sorted(other.names):
+            order = [other.names.index(name) for name in self.names]
+        place = np.argsort(order)
+        if not np.array_equal(self.raw.labels, place[other.raw.labels]):
+            raise ValueError("The reports are about different data: their labels differ.")
+        positive = self.description.get("positive_class")
+        return {
+            kind: paired_classification_differences(
+                mine.probabilities,
+                np.ascontiguousarray(other.kinds[kind].probabilities[:, order]),
+                mine.labels,
+                mine.uncertainty,
+                other.kinds[kind].uncertainty,
+                tau_a=self.metrics["tau"].get(kind),
+                tau_b=other.metrics["tau"].get(kind),
+                positive=1 if positive is None else self.names.index(positive),
+                resamples=resamples,
+            )
+            for kind, mine in self.kinds.items()
+            if kind in other.kinds
+        }
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        texts = getattr(self.rows, "texts", None)
+        for row, label in enumerate(self.raw.labels.tolist()):
+            line: dict[str, Any] = {"row": row, "label": label, "label_name": self.names[label]}
+            line.update(self._line(self.raw, row))
+            if self.calibrated is not None:
+                line["calibrated"] = self._line(self.calibrated, row)
+            yield line if texts is None else {**line, "text": texts[row]}
+
+    def _line(self, predicted: ClassPredictions, row: int) -> dict[str, Any]:
+        rounded: Any = predicted.probabilities[row].round(DIGITS).tolist()
+        if len(rounded) > MANY_CLASSES:
+            rounded = {str(number): value for number, value in enumerate(rounded) if value}
+        return {
+            "prediction": int(predicted.answers[row]),
+            "prediction_name": self.names[predicted.answers[row]],
+            "probabilities": rounded,
+            "uncertainty": round(float(predicted.uncertainty[row]), DIGITS),
+            "confidence": round(float(predicted.confidence[row]), DIGITS),
+            "right": bool(predicted.right[row]),
+        }
+
+    def _write_page(self, path: Path, comparison: Differences | None, other: str) -> None:
+        from .page import write_class_page
+
+        write_class_page(self, path, comparison, other)
+
+    def _plotter(self) -> Callable[[ClassificationReport, Path], list[Path]]:
+        from .plots import plot_class_report
+
+        return plot_class_report
+
+    @classmethod
+    def load(cls, folder: str | Path) -> ClassificationReport:
+        """Reads what `save` wrote; the probabilities are rounded, and the images are not there."""
+        folder = Path(folder)
+        content, lines = read_report(folder)
+        names = content["description"]["classes"]
+        calibrator = load_calibrator(folder / CALIBRATOR) if (folder / CALIBRATOR).exists() else None
+        labels = np.array([line["label"] for line in lines])
+        has_own = content["description"].get("settings", {}).get("error_predictor") is not None
+        raw, calibrated = (
+            ClassPredictions(
+                np.array([_dense(line["probabilities"], len(names)) for line in found]),
+                labels,
+                np.array([line["uncertainty"] for line in found]) if has_own else None,
+            )
+            if found
+            else None
+            for found in (lines, [line["calibrated"] for line in lines if "calibrated" in line])
+        )
+        assert raw is not None
+        return cls(names, raw, calibrated, content["metrics"], content["description"], calibrator)
+
+
+def _cell(metrics: dict[str, Any], name: str) -> str:
+    return metric_cell(metrics[name]) if name in metrics else "-"
+
+
+def _dense(probabilities: Any, num_classes: int) -> np.ndarray:
+    """Probabilities as the file holds them, all or only those that are not 0."""
+    if isinstance(probabilities, list):
+        return np.array(probabilities)
+    dense = np.zeros(num_classes)
+    for number, value in probabilities.items():
+        dense[int(number)] = value
+    return dense

@@ -1,0 +1,267 @@
+"""From (model, data) to scores, from scores to metrics, from metrics to one report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from accelerate.utils import broadcast_object_list, gather_object
+from transformers.utils.logging import tqdm
+
+from ...data.columns import check_texts, column_values, find_pair
+from ...errors import UserError
+from ...functional import check_choice
+from ...metrics import quality_signature, sentence_quality
+from ...metrics.quality import QUALITIES
+from ...predictors.generate import collection_settings
+from ...processes import PartialState, process_state
+from ...scorers import SCORERS, Batch, Collected, ScoredText, make_scorers
+from ...versions import package_versions
+from .examples import Example, ExampleLog
+from .measures import definitions, measure
+from .report import EvaluationReport
+
+
+#: Rows that are read and sorted by length together; the examples of a dataset larger than memory pass through.
+SHARD = 1024
+#: Digits of the values per token.
+DIGITS = 6
+
+
+class UncertaintyEvaluator:
+    """
+    Tells how far each output of a model can be trusted, and how well its uncertainty knows.
+
+    Args:
+        model, tokenizer:
+            A sequence-to-sequence or causal language model, trained with CLUE or not, and its tokenizer. Inside a
+            [`CLUETrainer`] they may be left out: it puts in its own.
+        scorers (`Sequence[str]`, *optional*):
+            Names in [`~clue_hf.scorers.SCORERS`]; all of them by default.
+        quality (`str` or `Sequence[str]`, *optional*, defaults to `"bleu"`):
+            How outputs are judged: names in [`~clue_hf.metrics.QUALITIES`], the first of which the rejection metrics
+            and plots are about.
+        resamples (`int`, *optional*, defaults to 2000):
+            Bootstrap resamples of the 95 % intervals; 0 for none.
+        max_rows (`int`, *optional*):
+            Evaluate the first so many rows of a dataset.
+        settings:
+            Fields of [`~clue_hf.scorers.CollectionSettings`] (`max_new_tokens`, `batch_size`, `num_samples` ...);
+            everything else goes to `generate` (`num_beams` ...).
+
+    Example:
+
+    ```python
+    report = UncertaintyEvaluator(model, tokenizer, quality="bleu", max_new_tokens=64).evaluate(test_data)
+    print(report.table())
+    report.save("report")
+    ```
+    """
+
+    def __init__(
+        self,
+        model: Any = None,
+        tokenizer: Any = None,
+        scorers: Sequence[str] = tuple(SCORERS),
+        quality: str | Sequence[str] = "bleu",
+        resamples: int = 2000,
+        max_rows: int | None = None,
+        **settings: Any,
+    ) -> None:
+        self.qualities = [quality] if isinstance(quality, str) else list(quality)
+        for name in scorers:
+            check_choice("scorers", name, tuple(SCORERS))
+        for name in self.qualities:
+            check_choice("quality", name, QUALITIES)
+        if not scorers or not self.qualities:
+            raise ValueError("Name at least one scorer and one quality.")
+        self.scorer_names, self.resamples, self.max_rows = list(scorers), resamples, max_rows
+        self.settings = collection_settings(settings)
+        self.model, self.tokenizer = model, tokenizer
+
+    def evaluate(
+        self,
+        dataset: Iterable[dict[str, Any]],
+        source_column: str | None = None,
+        target_column: str | None = None,
+        entropy_column: str | None = None,
+        folder: str | Path | None = None,
+        resume: bool = False,
+        description: dict[str, Any] | None = None,
+    ) -> EvaluationReport:
+        """
+        Generates, scores and judges an output for every row of a dataset. Started on several processes, each takes its
+        share; the report is the same, and the main process has the examples.
+
+        Args:
+            dataset (`datasets.Dataset` or an iterable of rows):
+                Rows with a source and a reference text; a stream works too.
+            source_column, target_column (`str`, *optional*):
+                Their columns; dots reach inside. By default the first known pair, see `docs/own_data.md`.
+            entropy_column (`str`, *optional*):
+                Column with the true entropy of a row's targets, where it is known: adds the rank correlation of every
+                scorer with it.
+            folder (`str`, *optional*):
+                Where examples are kept as they are finished, so that a long run may be interrupted and the data may be
+                larger than memory. [`EvaluationReport.save`] completes the folder.
+            resume (`bool`, *optional*, defaults to `False`):
+                Continue what the folder holds.
+            description (`dict`, *optional*):
+                What else the report should tell, such as the names of model and data.
+        """
+        if self.model is None or self.tokenizer is None:
+            raise ValueError("The evaluator has no model and tokenizer: give it both.")
+        self.scorers, self.collector = make_scorers(self.model, self.tokenizer, self.scorer_names, self.settings)
+        state = process_state()
+        told = description or {}
+        description = {**told, **self._description(told.get("model"))}
+        log = None
+        if state.is_main_process:
+            log = ExampleLog(None if folder is None else Path(folder), description["signature"], resume)
+        [done] = broadcast_object_list([log.done if log else None])
+        columns = (source_column, target_column, entropy_column)
+        count = 0
+        bar = tqdm(
+            total=_length(dataset, self.max_rows), desc="Evaluating", unit=" texts", disable=not state.is_main_process
+        )
+        for rows in _shards(islice(dataset, self.max_rows)):
+            texts = _texts(rows, *columns, count)
+            for finished in self._finish(texts, count, done, log, state):
+                bar.update(finished)
+            count += len(rows)
+        bar.close()
+        if count == 0:
+            raise ValueError("The dataset has no rows.")
+        report = None
+        if log is not None:
+            examples = log.finish(count)
+            tau = getattr(self.scorers.get("cpmi"), "cpmi_tau", None)
+            metrics = measure(examples, self.scorer_names, self.qualities, self.resamples, tau)
+            report = EvaluationReport(examples, metrics, {**description, "metrics": definitions(metrics)})
+        [metrics] = broadcast_object_list([report.metrics if report else None])
+        return report or EvaluationReport([], metrics, description)
+
+    def _finish(
+        self,
+        texts: list[tuple[str, str, float | None]],
+        first_row: int,
+        done: set[int],
+        log: ExampleLog | None,
+        state: PartialState,
+    ) -> Iterator[int]:
+        """Evaluates one shard, a batch on each process at a time; yields how many rows are new in the log."""
+        ready = [row for row in range(first_row, first_row + len(texts)) if row in done]
+        if log is not None:
+            for row in ready:
+                log.check(row, *texts[row - first_row][:2])
+        yield len(ready)
+        planned = self.collector.plan([source for source, _, _ in texts], first_row)
+        batches = [batch for batch in planned if not done.issuperset(batch.rows)]
+        for start in range(0, len(batches), state.num_processes):
+            mine = batches[start : start + state.num_processes][state.process_index :][:1]
+            examples = gather_object([example for batch in mine for example in self._judged(batch, texts, first_row)])
+            if log is not None:
+                log.add(examples)
+            yield sum(example["row"] not in done for example in examples)
+
+    def _judged(self, batch: Batch, texts: list[tuple[str, str, float | None]], first_row: int) -> list[Example]:
+        """The examples of one batch."""
+        chosen = [texts[row - first_row] for row in batch.rows]
+        references = [reference for _, reference, _ in chosen]
+        collected = self.collector.collect_batch(batch, references=references)
+        outputs = [entry.output.text for entry in collected]
+        qualities = {name: sentence_quality(name, outputs, references) for name in self.qualities}
+        return [
+            {
+                **self._example(
+                    row, chosen[place], entry, {name: float(values[place]) for name, values in qualities.items()}
+                ),
+                **({"source_was_cut": True} if batch.cut[place] else {}),
+            }
+            for place, (row, entry) in enumerate(zip(batch.rows, collected, strict=True))
+        ]
+
+    def _example(
+        self, row: int, texts: tuple[str, str, float | None], entry: Collected, qualities: dict[str, float]
+    ) -> Example:
+        source, reference, entropy = texts
+        scores = {name: scorer.score(entry) for name, scorer in self.scorers.items()}
+        for name, score in scores.items():
+            if not math.isfinite(score):
+                raise UserError(
+                    f"The {name} of the output for row {row} (counted from 0) is {score}: the model's probabilities "
+                    "are not finite. Has its training diverged, or does it overflow in this precision (use float32)?"
+                )
+        expected: ScoredText = entry.reference  # type: ignore[assignment]
+        example = {
+            "row": row,
+            "source": source,
+            "reference": reference,
+            "output": entry.output.text,
+            "quality": qualities[self.qualities[0]],
+            "qualities": qualities,
+            "scores": scores,
+            "ended": entry.output.ended,
+            "tokens": self.tokenizer.convert_ids_to_tokens(entry.output.tokens),
+            "token_log_probabilities": _rounded(entry.output.log_probability),
+            "token_entropies": _rounded(entry.output.entropy),
+            "reference_errors": _rounded(-expected.log_probability),
+            "reference_entropies": _rounded(expected.entropy),
+            "reference_confidences": _rounded(expected.confidence),
+            "reference_correct": [int(right) for right in expected.correct],
+        }
+        return example if entropy is None else {**example, "true_entropy": entropy}
+
+    def _description(self, name: str | None) -> dict[str, Any]:
+        """What it takes to read the numbers, or to make them again. The config of an adapter names its base only."""
+        words = {name: " ".join((type(scorer).__doc__ or "").split()) for name, scorer in self.scorers.items()}
+        signature = {
+            "scorers": self.scorer_names,
+            "quality": self.qualities,
+            "model": name or getattr(self.model.config, "_name_or_path", ""),
+            **{name: value for name, value in vars(self.settings).items() if name != "batch_size"},
+        }
+        return {
+            "compat": self.settings.compat,
+            "quality": {name: quality_signature(name) for name in self.qualities},
+            "scorers": words,
+            "interval": f"95 % percentile bootstrap over examples, {self.resamples} resamples, seed 0",
+            "generation": vars(self.settings),
+            "signature": signature,
+            "versions": package_versions(),
+        }
+
+
+def _shards(dataset: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    rows = iter(dataset)
+    while shard := list(islice(rows, SHARD)):
+        yield shard
+
+
+def _length(dataset: Any, limit: int | None) -> int | None:
+    if not hasattr(dataset, "__len__"):
+        return limit
+    return len(dataset) if limit is None else min(limit, len(dataset))
+
+
+def _rounded(values: np.ndarray) -> list[float]:
+    return values.round(DIGITS).tolist()
+
+
+def _texts(
+    rows: list[dict[str, Any]], source: str | None, target: str | None, entropy: str | None, first_row: int
+) -> list[tuple[str, str, float | None]]:
+    """Source and reference text of some rows, checked, and their true entropy where there is a column of it."""
+    pair = find_pair(rows[0], source, target)
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    texts = []
+    for path, option in zip(pair, ("source_column", "target_column"), strict=True):
+        values = column_values(columns, path, option)
+        check_texts(values, path, option, first_row)
+        texts.append(values)
+    entropies = column_values(columns, entropy, "entropy_column") if entropy else [None] * len(rows)
+    return list(zip(*texts, entropies, strict=True))

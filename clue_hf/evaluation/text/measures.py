@@ -1,0 +1,197 @@
+"""Every metric of a report, from its examples alone."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from ...metrics import (
+    Interval,
+    bootstrap_interval,
+    calibration_intervals,
+    cluster_mean_interval,
+    confidence_calibration_error,
+    corpus_quality_interval,
+    rejection_definition,
+    rejection_reports,
+)
+from ...posthoc import cross_fitted_confidence
+from .examples import Example
+
+
+NAN = float("nan")
+TRUTH = "true_entropy_correlation"
+#: Values of a reference's tokens, in the order of [`calibration_intervals`].
+REFERENCE_VALUES = ("reference_errors", "reference_entropies", "reference_confidences", "reference_correct")
+
+
+def measure(
+    examples: Sequence[Example],
+    scorers: Sequence[str],
+    qualities: Sequence[str],
+    resamples: int = 2000,
+    cpmi_tau: float | None = None,
+) -> dict[str, Any]:
+    """
+    Quality, calibration on the references, and how well every scorer ranks the outputs: each with its value, its
+    interval and the number of examples, or the reason why it has none. The scorers are judged by the first quality;
+    `other_qualities` has the rest. With `cpmi_tau` it tells the share of tokens at which `cpmi` differs from
+    `perplexity`.
+    """
+    columns = Columns(examples, scorers, qualities)
+    main, *others = qualities
+    return {
+        "n": len(examples),
+        **_outputs(examples, cpmi_tau),
+        "quality": _quality(examples, columns, resamples),
+        "references": _references(columns, resamples),
+        "scorers": _scorers(columns, main, resamples),
+        "other_qualities": {
+            name: rejection_reports(columns.scores, columns.qualities[name], resamples=resamples) for name in others
+        },
+    }
+
+
+class Columns:
+    """The numbers of the examples: an array for each quality and score, and the values of all reference tokens."""
+
+    def __init__(self, examples: Sequence[Example], scorers: Sequence[str], qualities: Sequence[str]) -> None:
+        n = len(examples)
+        self.scores = {name: np.empty(n) for name in scorers}
+        self.qualities = {name: np.empty(n) for name in qualities}
+        self.true_entropy = np.full(n, np.nan)
+        self.lengths = np.zeros(n, int)
+        tokens = {name: array("f") for name in REFERENCE_VALUES}
+        for row, example in enumerate(examples):
+            for name, values in self.scores.items():
+                values[row] = example["scores"][name]
+            for name, values in self.qualities.items():
+                values[row] = example["qualities"][name]
+            self.true_entropy[row] = example.get("true_entropy", np.nan)
+            for name, numbers in tokens.items():
+                numbers.extend(example[name])
+            self.lengths[row] = len(example[REFERENCE_VALUES[0]])
+        self.tokens = [np.array(numbers, dtype=float) for numbers in tokens.values()]
+
+
+def read_texts(examples: Iterable[Example]) -> tuple[list[str], list[str]]:
+    """The outputs and the references."""
+    outputs, references = [], []
+    for example in examples:
+        outputs.append(example["output"])
+        references.append(example["reference"])
+    return outputs, references
+
+
+def _outputs(examples: Sequence[Example], cpmi_tau: float | None) -> dict[str, Any]:
+    """
+    How many are empty, how many were cut before they ended, and of how many the source was; their tokens, the
+    perplexity, and the share at which `cpmi` looks away.
+    """
+    tokens, total, unsure, cut, empty, sources = 0, 0.0, 0, 0, 0, 0
+    for example in examples:
+        empty += not example["output"]
+        cut += not example["ended"]
+        sources += example.get("source_was_cut", False)
+        tokens += len(example["tokens"])
+        total -= sum(example["token_log_probabilities"])
+        unsure += sum(entropy >= (cpmi_tau or 0) for entropy in example["token_entropies"])
+    found: dict[str, Any] = {
+        "cut": cut,
+        "cut_sources": sources,
+        "tokens": tokens,
+        "exp_perplexity": math.exp(total / tokens) if tokens else None,
+    }
+    if cpmi_tau is not None:
+        found["share_of_tokens_above_cpmi_tau"] = unsure / tokens if tokens else None
+    return {"empty_outputs": empty, "outputs": found}
+
+
+def definitions(metrics: dict[str, Any]) -> dict[str, str]:
+    """What each metric of a report is, in a sentence."""
+    scorer = next(iter(metrics["scorers"].values()))
+    return {
+        **{name: rejection_definition(name) for name in scorer if name not in ("confidence_ece", TRUTH)},
+        "confidence_ece": "isotonic confidence, each example by a map fitted on the other four of five folds, against "
+        "quality: 15 equal-width bins, sum |B|/n |mean quality - mean confidence|",
+        TRUTH: "Spearman rank correlation of the scores with the true entropy of the targets",
+        "error": "cross-entropy per reference token, nats",
+        "uncertainty": "entropy of the next-token distribution at the reference tokens, nats",
+        "alignment_error": "15 equal-mass bins of the uncertainty, sum |B|/n |mean error - mean uncertainty|",
+        "token_ece": "top-1 probability against top-1 accuracy of reference tokens, 15 equal-width bins",
+        "cut": "outputs that reached the longest length without an end token",
+        "cut_sources": "sources longer than the longest length, whose end the model did not see",
+        "exp_perplexity": "exponential of the mean negative log-probability of all output tokens",
+        "share_of_tokens_above_cpmi_tau": "share of output tokens with entropy >= cpmi_tau; at 0, cpmi is perplexity",
+    }
+
+
+def _quality(examples: Sequence[Example], columns: Columns, resamples: int) -> dict[str, Any]:
+    """Each quality, of all outputs together and as a mean; only here are the texts in memory."""
+    texts = read_texts(examples)
+    return {
+        name: {
+            "mean": _entry(bootstrap_interval(np.mean, values, resamples=resamples)),
+            "corpus": _entry(corpus_quality_interval(name, *texts, resamples=resamples)),
+        }
+        for name, values in columns.qualities.items()
+    }
+
+
+def _references(columns: Columns, resamples: int) -> dict[str, Any]:
+    """Calibration on the reference tokens; intervals over examples, whose tokens are not independent."""
+    example = np.repeat(np.arange(len(columns.lengths)), columns.lengths)
+    error, uncertainty, confidence, correct = columns.tokens
+    found = {
+        name: cluster_mean_interval(
+            np.bincount(example, values, len(columns.lengths)), columns.lengths, resamples=resamples
+        )
+        for name, values in (("error", error), ("uncertainty", uncertainty))
+    }
+    calibration = calibration_intervals(error, uncertainty, confidence, correct, example, resamples=resamples)
+    found["alignment_error"] = calibration["alignment_error"]
+    found["token_ece"] = calibration["confidence_calibration_error"]
+    return {"tokens": len(error), **{name: _entry(interval) for name, interval in found.items()}}
+
+
+def _scorers(columns: Columns, quality: str, resamples: int) -> dict[str, Any]:
+    judged = columns.qualities[quality]
+    reports = rejection_reports(columns.scores, judged, resamples=resamples)
+    for name, report in reports.items():
+        uncertainty = columns.scores[name]
+        confidence = cross_fitted_confidence(uncertainty, judged)
+        if confidence is None:
+            report["confidence_ece"] = {
+                "value": None,
+                "reason": "too few examples to fit a confidence",
+                "n": len(judged),
+            }
+        else:
+            report["confidence_ece"] = _entry(
+                bootstrap_interval(confidence_calibration_error, confidence, judged, resamples=resamples)
+            )
+        if not np.isnan(columns.true_entropy).any():
+            report[TRUTH] = _correlation(uncertainty, columns.true_entropy)
+    return reports
+
+
+def _correlation(uncertainty: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
+    value = float(spearmanr(uncertainty, truth).statistic) if len(truth) > 1 else NAN
+    return (
+        {"value": None, "reason": "one of the two is constant", "n": len(truth)}
+        if math.isnan(value)
+        else {"value": value, "reason": None, "n": len(truth)}
+    )
+
+
+def _entry(interval: Interval) -> dict[str, Any]:
+    """A metric as reports hold it; without resamples there is no interval."""
+    if math.isnan(interval.value):
+        return {"value": None, "reason": "no items", "n": interval.n}
+    ends = {} if math.isnan(interval.low) else {"low": interval.low, "high": interval.high}
+    return {"value": interval.value, **ends, "reason": None, "n": interval.n}

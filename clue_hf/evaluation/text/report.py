@@ -1,0 +1,175 @@
+"""The report of an evaluation: its numbers, every example, and files that others can read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...metrics import paired_rejection_differences, split_of_area_gain
+from ...posthoc import cross_fitted_confidence
+from ...tables import markdown_table, metric_cell
+from ..report import Differences, SavedReport, write_lines
+from .examples import FINISHED, Example, ExampleFile
+
+
+#: Metrics of the printed table; the rest is in the JSON file.
+IN_TABLE = ("prr", "prr_0.5", "rejection_area", "aurc", "e_aurc", "augrc")
+
+
+@dataclass
+class EvaluationReport(SavedReport):
+    """
+    What [`UncertaintyEvaluator`] found.
+
+    Args:
+        examples (`Sequence[dict]`):
+            Per row of the data: source, reference, output, quality, every score, tokens with their log-probability and
+            entropy, and the values of the reference's tokens.
+        metrics (`dict`):
+            Quality, calibration on the references, and the rejection metrics of every scorer, each with value,
+            interval and n. An undefined one is `None` with a reason.
+        description (`dict`):
+            Definitions, settings and versions.
+    """
+
+    examples: Sequence[Example]
+    metrics: dict[str, Any]
+    description: dict[str, Any]
+
+    @cached_property
+    def _columns(self) -> dict[str, np.ndarray]:
+        """Quality and every score, read once."""
+        columns = {name: np.empty(len(self.examples)) for name in ("quality", *self.scorers)}
+        for row, example in enumerate(self.examples):
+            columns["quality"][row] = example["quality"]
+            for name in self.scorers:
+                columns[name][row] = example["scores"][name]
+        return columns
+
+    @property
+    def scorers(self) -> list[str]:
+        """Names of the scorers."""
+        return list(self.metrics["scorers"])
+
+    def quality(self) -> np.ndarray:
+        """The quality of each example."""
+        return self._columns["quality"]
+
+    def uncertainty(self, scorer: str) -> np.ndarray:
+        """The score of each example."""
+        return self._columns[scorer]
+
+    def confidence(self, scorer: str) -> np.ndarray | None:
+        """The quality to expect of each example by its score, learned from the other examples; `None` if too few."""
+        return cross_fitted_confidence(self.uncertainty(scorer), self.quality())
+
+    def table(self) -> str:
+        """The scorers as a markdown table: the ratio first, with its interval."""
+        lines = [["scorer", *IN_TABLE]]
+        for scorer, metrics in self.metrics["scorers"].items():
+            lines.append([scorer, *(metric_cell(metrics[name]) for name in IN_TABLE)])
+        return markdown_table(lines)
+
+    def summary(self) -> str:
+        """The report in words and a table, as markdown."""
+        metrics, references, description = self.metrics, self.metrics["references"], self.description
+        qualities = "; ".join(
+            f"{name}: corpus {metric_cell(found['corpus'], 1)}, mean of the outputs {metric_cell(found['mean'])} "
+            f"({description['quality'][name]})"
+            for name, found in metrics["quality"].items()
+        )
+        lines = [
+            "# Uncertainty report",
+            f"{self._subject()}{metrics['n']:,} outputs ({metrics['empty_outputs']} empty). Quality, {qualities}.",
+            self.table(),
+            f"Judged by {next(iter(metrics['quality']))}. Intervals: {description['interval']}. `prr`: 1 is as good "
+            "as knowing the quality, 0 is useless; `_0.5`: at most half of the outputs rejected. Areas are in units "
+            "of quality and depend on it: do not compare them between models.",
+            "On {tokens:,} reference tokens: error {error} and uncertainty {uncertainty} nats, alignment error "
+            "{alignment_error}, token ECE {token_ece}.".format(
+                **{name: found if name == "tokens" else metric_cell(found) for name, found in references.items()}
+            ),
+            *self._remarks(),
+        ]
+        return "\n\n".join(lines) + "\n"
+
+    def _remarks(self) -> list[str]:
+        remarks = []
+        cut = self.metrics["outputs"]["cut"]
+        if cut:
+            limit = self.description["generation"]["max_new_tokens"]
+            remarks.append(
+                f"{cut:,} outputs were cut at {limit} tokens before they ended, which lowers their quality."
+            )
+        if sources := self.metrics["outputs"].get("cut_sources"):
+            limit = self.description["generation"]["max_source_length"]
+            remarks.append(f"{sources:,} sources were cut at {limit} tokens: the model did not see their end.")
+        if self.description.get("compat"):
+            remarks.append(
+                f"Scores as {self.description['compat']} computes them (compat mode), which differ from ours."
+            )
+        share = self.metrics["outputs"].get("share_of_tokens_above_cpmi_tau")
+        if share is not None:
+            same = " `cpmi` is `perplexity` here." if share == 0 else ""
+            remarks.append(f"{share:.1%} of the output tokens have an entropy of cpmi_tau or more.{same}")
+        correlations = [
+            f"{scorer} {metric_cell(metrics['true_entropy_correlation'], 2)}"
+            for scorer, metrics in self.metrics["scorers"].items()
+            if "true_entropy_correlation" in metrics
+        ]
+        if correlations:
+            remarks.append(f"Rank correlation with the true entropy of the targets: {', '.join(correlations)}.")
+        return remarks
+
+    def compare(self, other: EvaluationReport, resamples: int = 2000) -> Differences:
+        """
+        This report minus another on the same rows, for each scorer both have: the difference of the rejection metrics
+        with interval and p-value (paired bootstrap), and that of the raw area split into ranking and quality (`area`).
+        """
+        rows, others = ((example["source"] for example in report.examples) for report in (self, other))
+        if len(self.examples) != len(other.examples) or any(a != b for a, b in zip(rows, others, strict=True)):
+            raise ValueError("The reports are about different data: their sources differ.")
+        names = [name for name in self.scorers if name in other.scorers]
+        mine, theirs = ({name: report.uncertainty(name) for name in names} for report in (self, other))
+        found: Differences = paired_rejection_differences(
+            mine, self.quality(), theirs, other.quality(), resamples=resamples
+        )
+        for name in names:
+            found[name]["area"] = split_of_area_gain(mine[name], self.quality(), theirs[name], other.quality())
+        return found
+
+    def difference_table(self, differences: Differences) -> str:
+        lines = [["scorer", "prr", "p", "raw area", "of which ranking", "of which quality"]]
+        for name, entry in differences.items():
+            prr, area = entry["prr"], entry["area"]
+            p_value = "-" if prr["value"] is None else f"{prr['p_value']:.3f}"
+            parts = (f"{area[part]:+.3f}" for part in ("difference", "ranking", "quality"))
+            lines.append([name, metric_cell(prr, sign="+"), p_value, *parts])
+        return markdown_table(lines)
+
+    def _save_rows(self, folder: Path) -> None:
+        path = folder / FINISHED
+        if not isinstance(self.examples, ExampleFile) or self.examples.path.resolve() != path.resolve():
+            write_lines(path, self.examples)
+
+    def _write_page(self, path: Path, comparison: Differences | None, other: str) -> None:
+        from .page import write_page
+
+        write_page(self, path, comparison, other)
+
+    def _plotter(self) -> Callable[[EvaluationReport, Path], list[Path]]:
+        from .plots import plot_report
+
+        return plot_report
+
+    @classmethod
+    def load(cls, folder: str | Path) -> EvaluationReport:
+        """Reads what `save` wrote; the examples stay in their file."""
+        content = json.loads((Path(folder) / "report.json").read_text(encoding="utf-8"))
+        return cls(ExampleFile(Path(folder) / FINISHED), content["metrics"], content["description"])

@@ -1,0 +1,1 @@
+"""One training with its report, and comparisons over methods and seeds."""

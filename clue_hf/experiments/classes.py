@@ -1,0 +1,229 @@
+"""Experiments with classifiers of images and texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..config import CLUEConfig
+from ..data.columns import find_image_columns, find_text_columns, has_images
+from ..data.corruptions import corrupt
+from ..data.image_dataset import ImageDataset, image_dataset
+from ..data.labels import class_names, label_numbers
+from ..errors import UserError
+from ..inputs.images import make_transform
+from ..metrics import (
+    CLASSIFICATION_DEFINITIONS,
+    Measured,
+    best_threshold,
+    measured_classification,
+    measured_ood,
+    normalized_entropy,
+)
+from ..models.arguments import VISION, make_classifier, make_regressor
+from ..models.loading import load_config, load_image_processor, load_tokenizer
+from ..posthoc import CALIBRATORS, ErrorNormalizer, ensemble_probabilities
+from ..trainer import CLUETrainer
+from ..training.collect import class_log_probabilities
+from .predictions import VALIDATION, Outcome, PredictingExperiment
+
+
+#: Columns of the table: heading, metric, digits.
+COLUMNS = (
+    ("error", "error", 3), ("ECE", "ece", 3), ("uA", "uncertainty_accuracy", 3), ("uAUC", "uncertainty_auc", 3),
+    ("corr", "residual_correlation", 3), ("W1", "wasserstein", 3), ("NLL", "nll", 3),
+    ("alignment error", "alignment_error", 3),
+)  # fmt: skip
+
+
+FLIP_COLUMNS = {
+    "flip_error": "error with flip", "flip_f1": "F1", "flip_precision": "precision", "flip_tpr": "TPR",
+    "flip_tnr": "TNR",
+}  # fmt: skip
+OOD_COLUMNS = {"ood_auroc": "OOD AUROC", "ood_aupr": "OOD AUPR", "ood_fpr95": "OOD FPR95"}
+
+
+def corrupted_name(split: str, corruption: str, severity: int) -> str:
+    return f"{split}-{corruption}-{severity}"
+
+
+class ClassificationExperiment(PredictingExperiment):
+    """
+    Classifiers: error, calibration, and how well the uncertainty tells right from wrong. An outcome holds
+    `log_probabilities`, `labels`, and the `uncertainty` of methods that have their own.
+    """
+
+    definitions: ClassVar = CLASSIFICATION_DEFINITIONS
+    task = "classification"
+    calibrators: ClassVar = tuple(CALIBRATORS)
+    columns: ClassVar = COLUMNS
+    tradeoffs: ClassVar = (("error", "ece"), ("nll", "alignment_error"))
+    kept = "Accuracy of the answers kept"
+    corruptions: Sequence[str] = ()
+    severities: Sequence[int] = ()
+    reading = (
+        "error: share of wrong answers; ECE and alignment error are 0 for a perfectly calibrated model;\n"
+        "uA, uAUC, corr, W1: how well the uncertainty tells wrong from right answers, higher is better."
+    )
+
+    def __init__(self, *arguments: Any, binary_task: str | None = None) -> None:
+        super().__init__(*arguments)
+        columns, config = self.splits["train"].column_names, self.config
+        named = config.image_column is not None
+        self.images = named or has_images(columns, config.source_column, config.target_column)
+        self._check_settings(binary_task)
+        if self.images:
+            self._prepare_images(binary_task)
+        else:
+            self._prepare_texts()
+
+    def _check_settings(self, binary_task: str | None) -> None:
+        self.check_settings()
+        if binary_task and not self.images:
+            raise UserError("binary_task is for images: select the rows of two classes in the file instead.")
+        if self.model.model_type and not (self.images and self.model.model_type == VISION):
+            kind = "images" if self.images else "texts"
+            advice = f" or model_type: {VISION}" if self.images else ""
+            raise UserError(
+                f"model_type {self.model.model_type!r}: no classifier of {kind} is built from it; give "
+                f"model_name_or_path{advice}."
+            )
+
+    def _prepare_texts(self) -> None:
+        train = self.splits["train"]
+        _, label = find_text_columns(train.column_names, self.config.source_column, self.config.label_column)
+        self.names = self._in_order_of_model(class_names(train, label))
+        _check_number_of_classes(label_numbers(train, label, self.names), self.names)
+        self.processing_class = load_tokenizer(str(self.model.tokenizer_name or self.model.model_name_or_path))
+
+    def _prepare_images(self, binary_task: str | None) -> None:
+        """All splits as pixels with the same class numbers, and how they are normalised."""
+        columns = (self.config.image_column, self.config.label_column)
+        _, label = find_image_columns(self.splits["train"].column_names, *columns)
+        names = self._in_order_of_model(class_names(self.splits["train"], label))
+        train = image_dataset(self.splits["train"], *columns, names, "train")
+        splits = {
+            name: train if name == "train" else image_dataset(split, *columns, train.names, name)
+            for name, split in self.splits.items()
+        }
+        if binary_task:
+            splits = {name: split.binary(binary_task) for name, split in splits.items()}
+        self.splits: dict[str, ImageDataset] = splits
+        self.names, self.num_channels = splits["train"].names, splits["train"].num_channels
+        _check_number_of_classes(splits["train"].labels, self.names)
+        if self.model.model_type == VISION:
+            self.processing_class = make_transform(splits["train"], self.config.image_size).processor()
+        else:
+            self.processing_class = load_image_processor(str(self.model.model_name_or_path))
+
+    def _in_order_of_model(self, names: list[str]) -> list[str]:
+        """The classes of the data in the order of a trained model that has the same ones: its outputs are theirs."""
+        if self.model.model_name_or_path:
+            known = load_config(self.model.model_name_or_path).id2label
+            order = [known[number] for number in sorted(known)]
+            if sorted(order) == sorted(names):
+                return order
+        return names
+
+    def make_model(self, config: CLUEConfig) -> Any:
+        return make_classifier(self.model, self.names, self.num_channels if self.images else None)
+
+    def datasets(self) -> Iterator[tuple[str, Any]]:
+        for split in dict.fromkeys((VALIDATION, *self.report_splits)):
+            if split in self.splits:
+                yield split, self.splits[split]
+        for split in self.report_splits:
+            for name, severity in product(self.corruptions, self.severities):
+                data = self.splits[split]
+                pixels = corrupt(data.pixels(), name, severity, self.config.seed)
+                yield corrupted_name(split, name, severity), ImageDataset(pixels, data.labels, data.names)
+
+    def predict(self, trainer: CLUETrainer, data: Any, name: str) -> Outcome:
+        found = class_log_probabilities(trainer, data, f"Predicting {name}")
+        return {"log_probabilities": found.log_probabilities, "labels": found.labels}
+
+    def fit(self, calibrator: str, validation: Outcome) -> Any:
+        return CALIBRATORS[calibrator].fit(np.exp(validation["log_probabilities"]), validation["labels"])
+
+    def calibrated(self, calibrator: Any, outcome: Outcome) -> Outcome:
+        with np.errstate(divide="ignore"):
+            return {**outcome, "log_probabilities": np.log(calibrator(np.exp(outcome["log_probabilities"])))}
+
+    def ensembled(self, members: list[Outcome]) -> Outcome:
+        mean = ensemble_probabilities([np.exp(member["log_probabilities"]) for member in members])
+        return {"log_probabilities": np.log(mean), "labels": members[0]["labels"]}
+
+    # ---- a second model that predicts the errors of the first ----
+
+    def make_error_predictor(self) -> Any:
+        return make_regressor(self.model, self.num_channels if self.images else None)
+
+    def with_errors(self, errors: np.ndarray) -> Any:
+        return self._with_labels(self.splits[VALIDATION], errors)
+
+    def errors(self, outcome: Outcome) -> np.ndarray:
+        return -outcome["log_probabilities"][np.arange(len(outcome["labels"])), outcome["labels"]]
+
+    def with_predicted_errors(
+        self, outcome: Outcome, errors: np.ndarray, validation: np.ndarray
+    ) -> tuple[Outcome, Any]:
+        normalizer = ErrorNormalizer.fit(validation)
+        return {**outcome, "uncertainty": normalizer(errors)}, {"normalizer": normalizer.to_dict()}
+
+    def _unlabelled(self, trainer: CLUETrainer, data: Any, name: str) -> Any:
+        return trainer.task.prepare(self._with_labels(data, np.zeros(len(data), np.float32)), trainer.args, name)
+
+    def _with_labels(self, data: Any, labels: np.ndarray) -> Any:
+        """Images or texts with numbers to predict instead of classes."""
+        if isinstance(data, ImageDataset):
+            return data.with_labels(labels)
+        text, _ = find_text_columns(data.column_names, self.config.source_column, self.config.label_column)
+        return self.tokenized(data[text][:], labels)
+
+    # ---- comparisons ----
+
+    def check_comparison(self, arguments: Any) -> None:
+        super().check_comparison(arguments)
+        self.corruptions, self.severities = arguments.corruptions, arguments.severities
+
+    def compared_views(self) -> list[str]:
+        every = list(product(self.corruptions, self.severities))
+        return [view for split in self.report_splits for view in (split, *(corrupted_name(split, *c) for c in every))]
+
+    def compared_columns(self, view: str) -> dict[str, dict[str, str]]:
+        [(title, columns)] = super().compared_columns(view).items()
+        if len(self.names) == 2:
+            columns = {"error": "error", **FLIP_COLUMNS, **columns}
+        return {title: columns if view in self.report_splits else {**columns, **OOD_COLUMNS}}
+
+    def measure(self, view: str, outcomes: Callable[[str], Outcome], resamples: int) -> dict[str, Measured]:
+        found, tau = outcomes(view), None
+        if VALIDATION in self.splits:
+            tau = best_threshold(_uncertainty(outcomes(VALIDATION)), _wrong(outcomes(VALIDATION)))
+        measured = measured_classification(
+            np.exp(found["log_probabilities"]), found["labels"], _uncertainty(found), tau, 1, resamples=resamples
+        )
+        if view in self.report_splits:
+            return measured
+        inside = outcomes(next(split for split in self.report_splits if view.startswith(f"{split}-")))
+        return {**measured, **measured_ood(_uncertainty(inside), _uncertainty(found), resamples)}
+
+    def judged(self, outcome: Outcome) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        return {"uncertainty": _uncertainty(outcome)}, 1.0 - _wrong(outcome)
+
+
+def _check_number_of_classes(labels: np.ndarray, names: list[str]) -> None:
+    found = np.unique(labels)
+    if len(found) < 2:
+        raise UserError(f"All training rows are of the class {names[found[0]]!r}: a classifier needs two or more.")
+
+
+def _uncertainty(found: Outcome) -> np.ndarray:
+    return found["uncertainty"] if "uncertainty" in found else normalized_entropy(np.exp(found["log_probabilities"]))
+
+
+def _wrong(found: Outcome) -> np.ndarray:
+    return found["log_probabilities"].argmax(-1) != found["labels"]

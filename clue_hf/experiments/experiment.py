@@ -1,0 +1,269 @@
+"""One experiment: the same start, one or two objectives, a table and what it takes to look closer."""
+
+from __future__ import annotations
+
+import copy
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from transformers import set_seed
+from transformers.utils import logging
+
+from .. import __version__
+from ..config import CLUEConfig
+from ..data.bad_rows import BadRows
+from ..errors import UserError
+from ..metrics import Measured
+from ..models.arguments import LoraArguments, ModelArguments
+from ..models.uncertainty_file import UNCERTAINTY_FILE
+from ..objectives import OBJECTIVES, check_suits
+from ..trainer import CLUETrainer
+from ..training.checkpoints import checkpoints, write_durably
+from ..training.locks import alone
+from ..training.saving import writing
+from .arguments import RunArguments
+from .costs import StepTimer, Times, reset_peak_memory
+
+
+logger = logging.get_logger(__name__)
+
+
+#: What a model predicts for some data, as arrays by name.
+Outcome = dict[str, np.ndarray]
+
+
+class Experiment(ABC):
+    """Trains one model per objective from the same start and reports on each."""
+
+    #: What the columns of the table mean, and how to read it in a sentence or two.
+    definitions: ClassVar[dict[str, str]]
+    reading: ClassVar[str]
+    #: Whether the examples are images.
+    images: bool = False
+    #: What transformers calls the thing that turns raw examples into inputs: a tokenizer, an image processor.
+    processing_class: Any
+
+    def __init__(
+        self,
+        model: ModelArguments,
+        lora: LoraArguments,
+        config: CLUEConfig,
+        splits: Any,
+        run: RunArguments,
+        report_splits: list[str],
+        command: str,
+    ) -> None:
+        self.model, self.lora, self.config, self.splits, self.arguments = model, lora, config, splits, run
+        self.report_splits, self.command = report_splits, command
+        self.bad_rows = BadRows()  # what was left out of the data
+        self.folder = Path(str(config.output_dir))
+
+    @abstractmethod
+    def make_model(self, config: CLUEConfig) -> Any:
+        """The model at the start."""
+
+    @abstractmethod
+    def reports(self, trainer: CLUETrainer, config: CLUEConfig) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """
+        What is found about a trained model, and about what follows the training, on each split: the name of a row of
+        the table, the split, and its numbers.
+        """
+
+    @abstractmethod
+    def table(self, rows: list[dict[str, Any]]) -> str:
+        """The rows as a markdown table."""
+
+    def trainer_options(self, config: CLUEConfig) -> dict[str, Any]:
+        """More arguments of the trainer."""
+        return {}
+
+    # ---- what `clue-hf compare` asks of an experiment ----
+
+    #: What the models are for, as objectives know it.
+    task: ClassVar[str]
+    #: The objective of plain training, and what can be fitted after it on validation data.
+    plain_objective: ClassVar[str] = "ce"
+    calibrators: ClassVar[Sequence[str]] = ()
+    #: What else a comparison can make of the baseline's models.
+    follows: Sequence[str] = ()
+    #: Which of the [`Times`] a comparison tells of a method.
+    timed: ClassVar[str] = "epoch_cost"
+    #: Pairs of metrics of which a method can have one at the cost of the other: those of error, and of calibration.
+    tradeoffs: ClassVar[Sequence[tuple[str, str]]]
+    #: Metrics of which higher is better, where they are drawn.
+    higher: ClassVar[Sequence[str]] = ()
+    #: What the rejection curves show of the outputs that are kept.
+    kept: str
+
+    def check_comparison(self, arguments: Any) -> None:
+        """Takes what a comparison asks for; raises where it cannot be had."""
+        for name in arguments.fitted:
+            if name not in self.follows:
+                known = f"which have {', '.join(self.follows)}" if self.follows else "which have nothing of that kind"
+                raise UserError(f"{name!r} is not for models of this kind, {known}.")
+        for method in arguments.trained:
+            check_suits(method.objective, self.task)
+        if arguments.corruptions and not self.images:
+            raise UserError("corruption is for images.")
+
+    def start_name(self, config: CLUEConfig) -> str:
+        """What a plain start is called: methods whose names agree share it."""
+        return "plain"
+
+    @abstractmethod
+    def views(self, trainer: CLUETrainer) -> Iterator[tuple[str, Outcome]]:
+        """What a trained model predicts, by the name of what it predicts it for: what a comparison keeps of it."""
+
+    def compared_views(self) -> list[str]:
+        """Which of these get a table."""
+        return self.report_splits
+
+    @abstractmethod
+    def compared_columns(self, view: str) -> dict[str, dict[str, str]]:
+        """The tables of a view by their titles, the main one first: metrics, with their headings."""
+
+    @abstractmethod
+    def measure(self, view: str, outcomes: Callable[[str], Outcome], resamples: int) -> dict[str, Measured]:
+        """Every metric of a method for a view, on all examples and on each resample."""
+
+    def measure_difference(self, found: dict[str, Measured], baseline: dict[str, Measured]) -> dict[str, Measured]:
+        """More metrics of a method, relative to the baseline with the same seed."""
+        return {}
+
+    @abstractmethod
+    def judged(self, outcome: Outcome) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Every uncertainty of each output, by name, and its quality: what a rejection curve is made of."""
+
+    # ---- what `clue-hf train` does ----
+
+    def run(self, objectives: list[str]) -> list[dict[str, Any]]:
+        """Trains with each objective; prints one table and writes `results.json`. No other run writes there then."""
+        with alone(self.folder, "training", "output_dir"):
+            return self._run(objectives)
+
+    def _run(self, objectives: list[str]) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        histories: dict[str, list[dict[str, float]]] = {}
+        for objective in objectives:
+            config = self._config_for(objective, alone=len(objectives) == 1)
+            trainer, times = self.train(config)
+            histories[objective] = trainer.state.log_history
+            for name, split, found in self.reports(trainer, config):
+                row = {"objective": name, "alpha": trainer.objective.alpha, "split": split}
+                rows.append({**row, **found, "seconds_per_step": times.seconds_per_step})
+            del trainer  # its model and optimizer must not stay beside the next one
+        if self.config.process_index == 0:
+            with writing(f"The results in {self.folder}"):
+                self._write(rows, histories)
+            self._say(rows)
+            self._push(len(objectives) == 1)
+        return rows
+
+    def _push(self, alone: bool) -> None:
+        """Uploads the model of the objective that was asked for, not that of the baseline."""
+        if not self.config.push_to_hub:
+            return
+        from ..hub.push import push_folder
+
+        config = self._config_for(self.config.objective, alone)
+        name = config.hub_model_id or Path(str(config.output_dir)).absolute().name
+        try:
+            push_folder(
+                str(config.output_dir),
+                name,
+                config.hub_private_repo,
+                config.hub_revision,
+                "End of training",
+                token=config.hub_token,
+                verbose=True,
+            )
+        except UserError as error:
+            again = f"clue-hf push {config.output_dir} {name}"
+            raise UserError(f"{error} The model is saved; to try again: {again}") from error
+
+    def _config_for(self, objective: str, alone: bool) -> CLUEConfig:
+        config = copy.copy(self.config)
+        if objective != config.objective:
+            config.objective, config.label_smoothing_factor = objective, 0.0
+            config.check_objective()
+            config.push_to_hub = False  # the repository is that of the model that was asked for
+        if not alone:
+            config.output_dir = str(self.folder / objective)
+        return config
+
+    def train(self, config: CLUEConfig, callbacks: Sequence[Any] = ()) -> tuple[CLUETrainer, Times]:
+        """A trained and saved model, and how long its steps and epochs took."""
+        if config.eval_strategy != "no" and "validation" not in self.splits:
+            raise UserError("eval_strategy needs validation data: give a split or file, or set validation_fraction.")
+        validates = config.eval_strategy != "no" or OBJECTIVES[config.objective].needs_validation
+        set_seed(config.seed)
+        trainer = CLUETrainer(
+            self.make_model(config),
+            config,
+            train_dataset=self.splits["train"],
+            eval_dataset=self.splits.get("validation") if validates else None,
+            processing_class=self.processing_class,
+            **self.trainer_options(config),
+        )
+        reset_peak_memory()
+        timer = StepTimer()
+        for callback in (timer, *(make() for make in callbacks)):  # after the trainer's own, whose time counts too
+            callback.trainer = trainer
+            trainer.add_callback(callback)
+        if trainer.is_world_process_zero():
+            size = trainer.model.num_parameters()
+            print(
+                f"\n{config.objective}: {size:,} parameters, {len(self.splits['train']):,} training rows", flush=True
+            )
+        trainer.train(resume_from_checkpoint=_checkpoint(config))
+        if trainer.is_world_process_zero():  # what was fitted to another model that was here
+            (Path(str(config.output_dir)) / UNCERTAINTY_FILE).unlink(missing_ok=True)
+        trainer.save_model(_internal_call=True)  # what is uploaded comes with its results, at the end
+        trainer.save_state()
+        return trainer, timer.times()
+
+    def _write(self, rows: list[dict[str, Any]], histories: dict[str, Any]) -> None:
+        folder = self.folder
+        settings = {"model": vars(self.model), "lora": vars(self.lora), "training": self.config.to_dict()}
+        results = {
+            "command": self.command,
+            "rows": rows,
+            "definitions": {**self.definitions, "seconds_per_step": "median over the optimizer steps"},
+            "history": histories,
+            "settings": settings,
+            "skipped_rows": self.bad_rows.skipped,
+            "versions": {"clue_hf": __version__, "torch": torch.__version__},
+        }
+        folder.mkdir(parents=True, exist_ok=True)
+        write_durably(folder / "results.json", json.dumps(results, indent=2, default=str) + "\n")
+        write_durably(folder / "results.md", "\n\n".join([self.table(rows), *self.bad_rows.summaries()]) + "\n")
+        try:
+            from ..evaluation.text.plots import plot_training_curves
+        except ImportError:
+            logger.info("Install the extra `plots` for a picture of the training curves.")
+        else:
+            plot_training_curves(histories, folder / "training_curves.png")
+
+    def _say(self, rows: list[dict[str, Any]]) -> None:
+        print(f"\n{self.table(rows)}\n\n{self.reading}")
+        print(f"\nWritten to {self.config.output_dir}: results.json, results.md, training_curves.png, and the models.")
+        another = f"--alpha {0.5 if self.config.alpha > 0.5 else 0.9} --output_dir {self.folder}-other-alpha"
+        print(f"Next, try another weight of the error:\n  {self.command} {another}")
+
+
+def _checkpoint(config: CLUEConfig) -> str | bool | None:
+    """What to resume from: a path, or `True` for the newest checkpoint in the output directory, where there is one."""
+    wish = config.resume_from_checkpoint
+    if wish is None or str(wish).lower() == "false":
+        return None
+    if str(wish).lower() != "true":
+        return str(wish)
+    if checkpoints(str(config.output_dir)):
+        return True
+    logger.warning(f"There is no checkpoint in {config.output_dir!r} yet: training starts from the beginning.")
+    return None

@@ -1,0 +1,66 @@
+"""The experiment that model, config and data ask for, and its data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..config import CLUEConfig
+from ..data.columns import has_images
+from ..data.loading import DataArguments, load_splits
+from ..models.arguments import TABULAR, VISION, LoraArguments, ModelArguments
+from ..models.loading import is_classifier, is_regressor, is_tabular, load_config
+from .arguments import RunArguments
+from .classes import ClassificationExperiment
+from .experiment import Experiment
+from .numbers import RegressionExperiment
+from .text import TextExperiment
+
+
+def make_experiment(
+    model: ModelArguments,
+    lora: LoraArguments,
+    config: CLUEConfig,
+    splits: Any,
+    run: RunArguments,
+    data: DataArguments,
+    command_line: str,
+) -> Experiment:
+    """The kind of experiment that model, config and data ask for."""
+    arguments = (model, lora, config, splits, run, data.report_splits, command_line)
+    experiment: Experiment
+    if predicts_numbers(model, config):
+        experiment = RegressionExperiment(*arguments, table_columns=data.table_columns)
+    elif _classifies(model, config, splits["train"].column_names):
+        experiment = ClassificationExperiment(*arguments, binary_task=data.binary_task)
+    else:
+        experiment = TextExperiment(*arguments)
+    experiment.bad_rows = data.bad_rows
+    return experiment
+
+
+def load_data(model: ModelArguments, data: DataArguments, config: CLUEConfig) -> Any:
+    """The splits of the data that the arguments name."""
+    columns = (config.source_column, config.target_column, config.image_column, config.label_column)
+    task = "regression" if predicts_numbers(model, config) else config.task
+    table = task == "regression" and is_tabular(model.model_type, model.model_name_or_path)
+    return load_splits(data, *columns, task, table)
+
+
+def predicts_numbers(model: ModelArguments, config: CLUEConfig) -> bool:
+    """Whether this is an experiment with a regressor: the task says so, or the model."""
+    if config.task != "auto":
+        return config.task == "regression"
+    if model.model_type:
+        return model.model_type == TABULAR
+    if is_tabular(None, model.model_name_or_path):
+        return True
+    found = load_config(str(model.model_name_or_path))
+    return is_classifier(found) and is_regressor(found)
+
+
+def _classifies(model: ModelArguments, config: CLUEConfig, columns: list[str]) -> bool:
+    """Whether this is an experiment with a classifier: the task says so, the model, or a column of classes."""
+    if config.task != "auto":
+        return config.task == "classification"
+    named = bool(config.label_column or config.image_column)
+    return named or model.model_type == VISION or has_images(columns, config.source_column, config.target_column)

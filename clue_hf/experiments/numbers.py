@@ -1,0 +1,192 @@
+"""Experiments with models that predict numbers, from tables, images or texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from ..config import CLUEConfig
+from ..data.columns import find_image_columns, find_text_columns, has_images
+from ..data.image_dataset import ImageDataset, dataset_images
+from ..data.targets import TargetScale, find_target_column, target_values
+from ..inputs.images import make_transform
+from ..inputs.number_data import TableDataset
+from ..inputs.table_preprocessor import TablePreprocessor
+from ..metrics import REGRESSION_DEFINITIONS, Measured, measured_regression
+from ..models.arguments import VISION, make_regressor, make_tabular_regressor
+from ..models.loading import is_tabular, load_image_processor, load_tokenizer
+from ..posthoc import QuantileCalibrator
+from ..trainer import CLUETrainer
+from ..training.collect import predicted_numbers
+from .predictions import VALIDATION, Outcome, PredictingExperiment
+
+
+#: Columns of the table: heading, metric, digits.
+COLUMNS = (
+    ("MSE", "mse", 3), ("ECE", "regression_ece", 3), ("corr PE", "corr_error_pe", 3),
+    ("corr Var", "corr_error_var", 3), ("NLL", "nll", 3), ("ENCE", "ence", 3), ("AUSE", "ause", 3),
+    ("alignment error", "alignment_error", 3),
+)  # fmt: skip
+
+
+class RegressionExperiment(PredictingExperiment):
+    """
+    Regressors: squared error, calibration of the intervals, and how well the variance knows the error. An outcome
+    holds `mean`, `variance` and `labels` in the units of the target, and the `pit` of methods that recalibrate it.
+    """
+
+    definitions: ClassVar = REGRESSION_DEFINITIONS
+    task = "regression"
+    plain_objective = "mse"
+    calibrators: ClassVar = (QuantileCalibrator.name,)
+    columns: ClassVar = COLUMNS
+    tradeoffs: ClassVar = (("mse", "regression_ece"), ("nll", "ence"))
+    kept = "Minus the mean squared error of the predictions kept"
+    reading = (
+        "MSE and alignment error in squared units of the target; ECE: mean gap of the coverage of central intervals;\n"
+        "ENCE, NLL, AUSE: lower is better; corr PE, corr Var: correlation of squared error with entropy and variance."
+    )
+
+    def __init__(self, *arguments: Any, table_columns: dict[str, Any] | None = None) -> None:
+        super().__init__(*arguments)
+        self.check_settings()
+        train = self.splits["train"]
+        self.is_table = is_tabular(self.model.model_type, self.model.model_name_or_path)
+        self.images = not self.is_table and (
+            self.config.image_column is not None or has_images(train.column_names, self.config.source_column, None)
+        )
+        self.target = find_target_column(train.column_names, self.config.target_column or self.config.label_column)
+        if self.is_table:
+            self._prepare_table(table_columns or {})
+        elif self.images:
+            self._prepare_images()
+        else:
+            self.scale = TargetScale.fit(target_values(train, self.target))
+            self.processing_class = load_tokenizer(str(self.model.tokenizer_name or self.model.model_name_or_path))
+
+    def _prepare_table(self, columns: dict[str, Any]) -> None:
+        """The preprocessing: that of a trained model, or one that the training rows decide."""
+        if self.model.model_name_or_path:
+            preprocessor = TablePreprocessor.from_pretrained(self.model.model_name_or_path)
+        else:
+            preprocessor = TablePreprocessor.fit(self.splits["train"], self.target, **columns)
+        self.processing_class, self.scale = (
+            preprocessor,
+            TargetScale(preprocessor.target_mean, preprocessor.target_std),
+        )
+        if self.config.process_index == 0:
+            print("\n".join(["", *preprocessor.notes]), flush=True)
+        splits = {}
+        for name, split in self.splits.items():
+            tensors, notes = preprocessor.transform(split)
+            splits[name] = TableDataset(tensors)
+            if notes and name != "train" and self.config.process_index == 0:
+                print("\n".join(f"{name}: {note}" for note in notes), flush=True)
+        self.splits: Any = splits
+
+    def _prepare_images(self) -> None:
+        """All splits as pixels with standardised targets, and how they are normalised."""
+        image, _ = find_image_columns(self.splits["train"].column_names, self.config.image_column, self.target)
+        values = {name: target_values(split, self.target, name) for name, split in self.splits.items()}
+        self.scale = TargetScale.fit(values["train"])
+        self.splits = {
+            name: ImageDataset(dataset_images(split, image, name), self.scale.standardize(values[name]), [])
+            for name, split in self.splits.items()
+        }
+        self.num_channels = self.splits["train"].num_channels
+        if self.model.model_type == VISION:
+            self.processing_class = make_transform(self.splits["train"], self.config.image_size).processor()
+        else:
+            self.processing_class = load_image_processor(str(self.model.model_name_or_path))
+
+    def make_model(self, config: CLUEConfig) -> Any:
+        return self._make_model(config.variance_head or config.objective == "nll")
+
+    def _make_model(self, variance_head: bool) -> Any:
+        if self.is_table:
+            return make_tabular_regressor(self.model, self.processing_class, variance_head)
+        model = make_regressor(self.model, self.num_channels if self.images else None, variance_head)
+        self.scale.store(model.config)
+        return model
+
+    def start_name(self, config: CLUEConfig) -> str:
+        head = config.variance_head or config.objective == "nll"
+        return f"{super().start_name(config)}{'+variance_head' if head else ''}"
+
+    def datasets(self) -> Iterator[tuple[str, Any]]:
+        for split in dict.fromkeys((VALIDATION, *self.report_splits)):
+            if split in self.splits:
+                yield split, self.splits[split]
+
+    def predict(self, trainer: CLUETrainer, data: Any, name: str) -> Outcome:
+        found = predicted_numbers(trainer, data, f"Predicting {name}")
+        mean, labels = (values * self.scale.std + self.scale.mean for values in (found.mean, found.labels))
+        return {"mean": mean, "variance": found.variance * self.scale.std**2, "labels": labels.astype(np.float64)}
+
+    def measure(self, view: str, outcomes: Callable[[str], Outcome], resamples: int) -> dict[str, Measured]:
+        found = outcomes(view)
+        return measured_regression(
+            found["mean"],
+            np.sqrt(found["variance"]),
+            found["labels"],
+            found.get("pit"),
+            resamples=resamples,
+            min_variance=self._floor,
+        )
+
+    def judged(self, outcome: Outcome) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        return {"variance": outcome["variance"]}, -((outcome["labels"] - outcome["mean"]) ** 2)
+
+    @property
+    def _floor(self) -> float:
+        """The least variance in the units of the target, squared."""
+        return self.config.min_variance * self.scale.std**2
+
+    def fit(self, calibrator: str, validation: Outcome) -> Any:
+        std = np.sqrt(validation["variance"])
+        return QuantileCalibrator.fit(validation["mean"], std, validation["labels"], self._floor)
+
+    def calibrated(self, calibrator: Any, outcome: Outcome) -> Outcome:
+        mean, std, labels = outcome["mean"], np.sqrt(outcome["variance"]), outcome["labels"]
+        return {
+            "mean": calibrator.mean(mean, std),
+            "variance": calibrator.std(mean, std) ** 2,
+            "labels": labels,
+            "pit": calibrator.pit(mean, std, labels, self._floor),
+        }
+
+    def ensembled(self, members: list[Outcome]) -> Outcome:
+        means, variances = (np.stack([member[name] for member in members]) for name in ("mean", "variance"))
+        mean = means.mean(0)
+        variance = (variances + means**2).mean(0) - mean**2
+        return {"mean": mean, "variance": np.maximum(variance, self._floor), "labels": members[0]["labels"]}
+
+    # ---- a second model that predicts the errors of the first: its prediction is the variance ----
+
+    def make_error_predictor(self) -> Any:
+        return self._make_model(variance_head=False)
+
+    def with_errors(self, errors: np.ndarray) -> Any:
+        return self._with_labels(self.splits[VALIDATION], errors)
+
+    def errors(self, outcome: Outcome) -> np.ndarray:
+        return (outcome["labels"] - outcome["mean"]) ** 2 / self.scale.std**2
+
+    def with_predicted_errors(
+        self, outcome: Outcome, errors: np.ndarray, validation: np.ndarray
+    ) -> tuple[Outcome, Any]:
+        return {**outcome, "variance": np.maximum(errors, self.config.min_variance) * self.scale.std**2}, {}
+
+    def _unlabelled(self, trainer: CLUETrainer, data: Any, name: str) -> Any:
+        return self._with_labels(data, np.zeros(len(data), np.float32))
+
+    def _with_labels(self, data: Any, labels: np.ndarray) -> Any:
+        if isinstance(data, TableDataset):
+            return TableDataset({**data.columns, "labels": torch.from_numpy(labels)})
+        if isinstance(data, ImageDataset):
+            return data.with_labels(labels)
+        text, _ = find_text_columns(data.column_names, self.config.source_column, self.target)
+        return self.tokenized(data[text][:], labels)

@@ -1,0 +1,226 @@
+"""Experiments with language models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from transformers import AutoConfig, PreTrainedTokenizerBase
+
+from ..config import CLUEConfig
+from ..data.columns import column_values, find_pair
+from ..errors import UserError
+from ..evaluation import UncertaintyEvaluator, token_statistics
+from ..evaluation.text.measures import REFERENCE_VALUES, Columns, read_texts
+from ..metrics import (
+    Measured,
+    corpus_quality,
+    measured_calibration,
+    measured_cluster_mean,
+    measured_corpus_quality,
+    measured_rejection,
+)
+from ..models.arguments import make_model
+from ..models.loading import load_tokenizer
+from ..models.tokenizer import train_tokenizer
+from ..tables import format_table
+from ..tasks import text_kind
+from ..trainer import CLUETrainer
+from .experiment import Experiment, Outcome
+
+
+#: Headings of the tables of a comparison, beside that of the quality.
+REFERENCE_COLUMNS = {
+    "error": "error", "uncertainty": "uncertainty", "gap": "gap", "alignment_error": "alignment error",
+    "token_ece": "token ECE",
+}  # fmt: skip
+#: What of each scorer a comparison measures.
+REJECTION = ("prr", "rejection_area", "oracle_area", "mean_quality")
+
+
+class TextExperiment(Experiment):
+    """Language models: quality of what they generate, calibration on the reference tokens."""
+
+    definitions: ClassVar = {
+        "error": "cross-entropy per reference token, nats",
+        "uncertainty": "entropy of the next-token distribution, nats",
+        "gap": "mean error - mean uncertainty",
+        "alignment_error": "15 equal-mass bins of the uncertainty, sum |B|/n |mean error - mean uncertainty|",
+        "token_ece": "top-1 probability against top-1 accuracy, 15 equal-width bins",
+    }
+    reading = (
+        "Error and uncertainty are nats per reference token; gap = error - uncertainty (above 0: too sure);\n"
+        "alignment error and token ECE are 0 for a perfectly calibrated model."
+    )
+    task = "language models"
+    timed = "step_cost"
+    tradeoffs: ClassVar = (("error", "alignment_error"), ("quality", "token_ece"))
+    higher: ClassVar = ("quality",)
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.quality = self.arguments.quality
+        self.kept = f"Mean quality ({self.quality}) of the outputs kept"
+        self.processing_class: PreTrainedTokenizerBase = self._make_tokenizer()
+
+    def make_model(self, config: CLUEConfig) -> Any:
+        return make_model(self.model, self.lora, self.processing_class, config)
+
+    def trainer_options(self, config: CLUEConfig) -> dict[str, Any]:
+        return {
+            "compute_metrics": self._quality_metrics if config.predict_with_generate else None,
+            "evaluator": self._evaluator(
+                config,
+                scorers=self.arguments.eval_uncertainty_scorers,
+                max_rows=self.arguments.eval_uncertainty_samples,
+            )
+            if self.arguments.eval_uncertainty
+            else None,
+        }
+
+    def reports(self, trainer: CLUETrainer, config: CLUEConfig) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        for split in self.report_splits:
+            yield config.objective, split, self._report(trainer, split)
+
+    def _report(self, trainer: CLUETrainer, split: str) -> dict[str, Any]:
+        data = trainer.task.prepare(self.splits[split], trainer.args, split)
+        row: dict[str, Any] = {}
+        if self.quality != "none":
+            trainer.args.predict_with_generate = True
+            trainer.compute_metrics = self._quality_metrics
+            metrics = trainer.predict(data, metric_key_prefix=split).metrics or {}
+            row[self.quality] = metrics[f"{split}_{self.quality}"]
+        return {**row, **token_statistics(trainer, data, f"Scoring {split} references").summary()}
+
+    def table(self, rows: list[dict[str, Any]]) -> str:
+        return format_table(rows, self.quality)
+
+    def _evaluator(self, config: CLUEConfig, **options: Any) -> UncertaintyEvaluator:
+        return UncertaintyEvaluator(
+            quality=self.quality,
+            resamples=0,
+            max_new_tokens=config.max_target_length,
+            max_source_length=config.max_source_length,
+            source_prefix=config.source_prefix,
+            batch_size=config.per_device_eval_batch_size,
+            seed=config.seed,
+            **options,
+        )
+
+    def _quality_metrics(self, prediction: Any) -> dict[str, float]:
+        texts = [self._decode(tokens) for tokens in (prediction.predictions, prediction.label_ids)]
+        return {self.quality: corpus_quality(self.quality, *texts)} if self.quality != "none" else {}
+
+    def _decode(self, tokens: np.ndarray) -> list[str]:
+        tokens = np.where(tokens < 0, self.processing_class.pad_token_id, tokens)
+        return [text.strip() for text in self.processing_class.batch_decode(tokens, skip_special_tokens=True)]
+
+    def _make_tokenizer(self) -> PreTrainedTokenizerBase:
+        if not self.model.tokenizer_vocab_size:
+            return load_tokenizer(str(self.model.tokenizer_name or self.model.model_name_or_path))
+        train = self.splits["train"]
+        pair = find_pair(train.column_names, self.config.source_column, self.config.target_column)
+        columns = {name: train[name][:] for name in train.column_names}
+        texts = [text for name in pair for text in column_values(columns, name, "source_column")]
+        ends = text_kind(AutoConfig.for_model(str(self.model.model_type))) == "seq2seq"
+        return train_tokenizer(texts, self.model.tokenizer_vocab_size, ends)
+
+    # ---- comparisons ----
+
+    def check_comparison(self, arguments: Any) -> None:
+        super().check_comparison(arguments)
+        if arguments.error_predictor:
+            raise UserError(f"{arguments.error_predictor!r} is not for models that write texts.")
+        if self.quality == "none":
+            raise UserError("A comparison needs a `quality` to judge the outputs by.")
+        self.scorers, self.num_samples = arguments.scorers, arguments.num_samples
+
+    def views(self, trainer: CLUETrainer) -> Iterator[tuple[str, Outcome]]:
+        """
+        What the model writes for each split, and how it is judged: `outputs`, `references`, `quality` and `scores` of
+        each example, and the values of all reference tokens with the number of them in each example (`lengths`).
+        """
+        config = trainer.args
+        evaluator = self._evaluator(config, scorers=self.scorers, num_samples=self.num_samples)
+        evaluator.model, evaluator.tokenizer = trainer.accelerator.unwrap_model(trainer.model), self.processing_class
+        for split in self.report_splits:
+            report = evaluator.evaluate(self.splits[split], config.source_column, config.target_column)
+            columns = Columns(report.examples, self.scorers, [self.quality])
+            outputs, references = read_texts(report.examples)
+            yield (
+                split,
+                {
+                    "outputs": np.array(outputs),
+                    "references": np.array(references),
+                    "quality": columns.qualities[self.quality],
+                    **{f"score_{name}": scores for name, scores in columns.scores.items()},
+                    "lengths": columns.lengths,
+                    **dict(zip(REFERENCE_VALUES, columns.tokens, strict=True)),
+                },
+            )
+
+    def compared_columns(self, view: str) -> dict[str, dict[str, str]]:
+        def every(prefix: str) -> dict[str, str]:
+            return {f"{prefix}_{name}": name for name in self.scorers}
+
+        return {
+            "": {"quality": self.quality, **REFERENCE_COLUMNS, "mean_quality": f"mean {self.quality}"},
+            "PRR by scorer: 1 is as good as knowing the quality, 0 is useless": every("prr"),
+            "Raw area under the rejection curve, which depends on the quality": every("rejection_area"),
+            "Difference of the raw area to the baseline: the part of a better ranking": every("area_ranking"),
+            "Difference of the raw area to the baseline: the part of a better quality": every("area_quality"),
+        }
+
+    def measure(self, view: str, outcomes: Callable[[str], Outcome], resamples: int) -> dict[str, Measured]:
+        found = outcomes(view)
+        outputs, references = (found[name].tolist() for name in ("outputs", "references"))
+        errors, uncertainties, confidences, correct = (found[name] for name in REFERENCE_VALUES)
+        example = np.repeat(np.arange(len(found["lengths"])), found["lengths"])
+        calibration = measured_calibration(errors, uncertainties, confidences, correct, example, resamples=resamples)
+        error, uncertainty = (
+            measured_cluster_mean(np.bincount(example, values, len(outputs)), found["lengths"], resamples)
+            for values in (errors, uncertainties)
+        )
+        scores, quality = self.judged(found)
+        rejection = measured_rejection(scores, quality, REJECTION, resamples)
+        return {
+            "quality": measured_corpus_quality(self.quality, outputs, references, resamples),
+            "error": error,
+            "uncertainty": uncertainty,
+            "gap": error - uncertainty,
+            "alignment_error": calibration["alignment_error"],
+            "token_ece": calibration["confidence_calibration_error"],
+            "mean_quality": rejection[self.scorers[0]]["mean_quality"],
+            **{f"{name}_{scorer}": found[name] for scorer, found in rejection.items() for name in REJECTION[:3]},
+        }
+
+    def measure_difference(self, found: dict[str, Measured], baseline: dict[str, Measured]) -> dict[str, Measured]:
+        """Why the raw areas differ: see [`~clue_hf.metrics.split_of_area_gain`]."""
+        more = {}
+        for scorer in self.scorers:
+            area, ratio, room = (
+                [measured[f"{name}_{scorer}"] for measured in (found, baseline)]
+                for name in ("rejection_area", "prr", "oracle_area")
+            )
+            room = [
+                oracle - measured["mean_quality"] for oracle, measured in zip(room, (found, baseline), strict=True)
+            ]
+            ranking = _ranking(room, ratio)
+            more[f"area_ranking_{scorer}"] = ranking
+            more[f"area_quality_{scorer}"] = area[0] - area[1] - ranking
+        return more
+
+    def judged(self, outcome: Outcome) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        return {name: outcome[f"score_{name}"] for name in self.scorers}, outcome["quality"]
+
+
+def _ranking(room: list[Measured], ratio: list[Measured]) -> Measured:
+    """`mean(D) * (PRR_a - PRR_b)`, on all examples and on each resample."""
+    difference = ratio[0] - ratio[1]
+    return replace(
+        difference,
+        value=(room[0].value + room[1].value) / 2 * difference.value,
+        values=(room[0].values + room[1].values) / 2 * difference.values,
+    )

@@ -1,0 +1,1 @@
+"""What all web pages share: frame, palette, tables, templates."""

@@ -1,0 +1,1 @@
+"""Models that answer: the only code outside training that runs one."""

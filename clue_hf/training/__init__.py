@@ -1,0 +1,1 @@
+"""What a training survives: checkpoints, saving, guards, locks, pushing."""

@@ -1,0 +1,146 @@
+"""Checkpoints that are whole or do not count: a manifest of every file, written last."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.utils import logging
+
+from ..errors import UserError
+
+
+logger = logging.get_logger(__name__)
+
+#: What a whole checkpoint has: the size and the SHA-256 of every other file of it.
+MANIFEST = "manifest.json"
+
+
+def write_manifest(folder: Path) -> None:
+    """Declares a checkpoint whole. Everything is on the disk before its manifest is."""
+    files = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST):
+        digest, size = _digest(path, keep=True)
+        files[path.relative_to(folder).as_posix()] = {"size": size, "sha256": digest}
+    write_durably(folder / MANIFEST, json.dumps({"version": 1, "files": files}, indent=1) + "\n")
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Writes a file that is either the old one or the new one, whatever happens: temporary, fsync, rename."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def damage(folder: Path, content: bool = True) -> str | None:
+    """What is wrong with a checkpoint; `None` where it is whole. Without `content` the sizes of its files will do."""
+    try:
+        files: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+        expected = {name: (int(entry["size"]), str(entry["sha256"])) for name, entry in files.items()}
+    except FileNotFoundError:
+        return f"it has no {MANIFEST}: it was not saved to the end"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"its {MANIFEST} cannot be read"
+    for name, (size, digest) in expected.items():
+        path = folder / name
+        if not path.is_file():
+            return f"{name} is missing"
+        if path.stat().st_size != size:
+            return f"{name} has {path.stat().st_size:,} bytes instead of {size:,}"
+        if content and _digest(path)[0] != digest:
+            return f"the content of {name} has changed"
+    return None
+
+
+def checkpoints(output_dir: str | Path) -> list[Path]:
+    """The checkpoints of a folder, whole or not, the newest first."""
+    name = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-\d+")
+    found = Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*")
+    return sorted((path for path in found if name.fullmatch(path.name) and path.is_dir()), key=_step, reverse=True)
+
+
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+def last_whole_checkpoint(output_dir: str | Path) -> Path | None:
+    """
+    The newest checkpoint that is whole; those that are not are named and passed over. `None` where there is no
+    checkpoint at all; an error where none of those that exist is whole.
+    """
+    damaged = []
+    for folder in checkpoints(output_dir):
+        found = damage(folder)
+        if found is None:
+            return folder
+        damaged.append(f"{folder.name}: {found}")
+        logger.warning(f"The checkpoint {folder} is passed over: {found}.")
+    if damaged:
+        raise UserError(
+            f"None of the checkpoints in {output_dir} is whole ({'; '.join(damaged)}). Delete them to start over, or "
+            "give resume_from_checkpoint another folder."
+        )
+    return None
+
+
+def rotate(written: Path, limit: int | None, best: str | None) -> None:
+    """
+    Deletes the oldest checkpoints until `limit` are left, those that are not whole first; never the one that was just
+    written, and never the best one. Without a limit, or where the one just written is not whole, nothing is deleted.
+    """
+    # sizes will do: the one just written is whole whatever the others hold, and to read them all at each save is dear
+    if not limit or limit < 1 or damage(written, content=False):
+        return
+    spared = {written.resolve(), Path(best or written).resolve()}
+    found = checkpoints(written.parent)
+    others = [folder for folder in found if folder.resolve() not in spared]
+    # a run counts upwards: higher steps than its newest are what an earlier run left, and older than its own
+    step = _step(written)
+    others.sort(key=lambda folder: (_step(folder) < step, _step(folder)), reverse=True)
+    whole = [folder for folder in others if damage(folder, content=False) is None]
+    kept = whole[: max(limit - (len(found) - len(others)), 0)]
+    for folder in reversed(others):
+        if folder not in kept:
+            logger.info(f"Deleting the checkpoint {folder}{'' if folder in whole else ', which is not whole'}.")
+            remove(folder)
+
+
+def remove(folder: Path) -> None:
+    """Deletes a checkpoint, its manifest first: what is half deleted does not count."""
+    (folder / MANIFEST).unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _digest(path: Path, keep: bool = False) -> tuple[str, int]:
+    """SHA-256 and size of a file; with `keep`, after the system has it on the disk."""
+    found, size = hashlib.sha256(), 0
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+            size += len(block)
+        if keep:
+            os.fsync(file.fileno())
+    return found.hexdigest(), size
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

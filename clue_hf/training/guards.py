@@ -1,0 +1,136 @@
+"""What watches over a training: steps that are not finite, and a request to stop."""
+
+from __future__ import annotations
+
+import math
+import signal
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.utils import get_total_norm
+from transformers import TrainerCallback
+from transformers.utils import logging
+
+from ..errors import UserError
+from .signals import taking
+
+
+if TYPE_CHECKING:
+    from ..trainer import CLUETrainer
+
+logger = logging.get_logger(__name__)
+
+#: The exit code of a training that was asked to end (SIGTERM), as shells give it.
+TERMINATED = 128 + signal.SIGTERM
+
+
+class FiniteGuard(TrainerCallback):
+    """
+    Skips the optimizer steps whose gradients are not finite, counts them (`nonfinite_steps` in the logs), and gives up
+    after too many in a row. Steps that the scaler of float16 skips count too. What a skipped step has put into the
+    running statistics of normalisations (BatchNorm) is taken back: they would never be finite again.
+
+    Args:
+        trainer ([`CLUETrainer`]):
+            Whose steps.
+        limit (`int`):
+            So many in a row are too many.
+    """
+
+    def __init__(self, trainer: CLUETrainer, limit: int) -> None:
+        self.trainer, self.limit = trainer, limit
+        self.in_a_row = self.new = 0
+        self.statistics: list[torch.Tensor] = []
+        self.before: list[torch.Tensor] = []
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        norms = (module for module in self.trainer.model.modules() if isinstance(module, _NormBase))
+        self.statistics = [statistic for norm in norms for statistic in norm.buffers(recurse=False)]
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.before = [statistic.clone() for statistic in self.statistics]
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.trainer.accelerator.scaler is not None:
+            return  # it has looked already, and skips the step itself
+        found = self._not_finite()
+        if self.statistics and _anybody(self.trainer, found is not None):  # each process has statistics of its own
+            found = found or "running statistics"
+        if found is None:
+            self.in_a_row = 0
+            return
+        self.trainer.model.zero_grad(set_to_none=True)  # what has no gradient is not stepped
+        self._skipped(found)
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.trainer.accelerator.scaler is not None:
+            if self.trainer.accelerator.optimizer_step_was_skipped:
+                self._skipped("gradients")
+            else:
+                self.in_a_row = 0
+
+    def _not_finite(self) -> str | None:
+        """What of the step at hand is not finite: its gradients, or what its batches have made of the statistics."""
+        gradients = [weight.grad for weight in self.trainer.model.parameters() if weight.grad is not None]
+        if gradients and not bool(get_total_norm(gradients).isfinite()):
+            return "gradients"
+        # a variance may overflow where the gradients do not: what is divided by infinity is 0
+        running = [statistic for statistic in self.statistics if statistic.is_floating_point()]
+        if running and not bool(get_total_norm(running, math.inf).isfinite()):
+            return "running statistics"
+        return None
+
+    def _skipped(self, what: str) -> None:
+        for statistic, before in zip(self.statistics, self.before, strict=True):
+            statistic.copy_(before)
+        self.new += 1
+        self.in_a_row += 1
+        step = self.trainer.state.global_step + 1
+        if self.in_a_row == 1:
+            logger.warning(f"The {what} of step {step} are not finite: the step is skipped.")
+        if self.in_a_row >= self.limit:
+            raise UserError(
+                f"The {what} of {self.in_a_row} steps in a row, up to step {step}, are not finite. "
+                f"{self._advice()} The last checkpoint is in {self.trainer.args.output_dir}."
+            )
+
+    def _advice(self) -> str:
+        if self.trainer.accelerator.mixed_precision == "fp16" or self.trainer.model.dtype == torch.float16:
+            return "float16 overflows (T5 is known for it): use bf16, or float32 (leave out fp16)."
+        return (
+            "Lower learning_rate, clip gradients (max_grad_norm), train plainly first (plain_steps), and look for "
+            "absurd values in the data."
+        )
+
+    def take(self) -> dict[str, int]:
+        """What there is to log since the last time."""
+        found, self.new = self.new, 0
+        return {"nonfinite_steps": found} if found else {}
+
+
+class Termination(TrainerCallback):
+    """Ends a training that is sent SIGTERM after the step at hand, with a checkpoint. Sending it again is harmless."""
+
+    def __init__(self, trainer: CLUETrainer) -> None:
+        self.trainer, self.asked, self.ended = trainer, False, False
+
+    def watching(self) -> AbstractContextManager[None]:
+        """Takes the signal meanwhile."""
+        return taking([signal.SIGTERM], self._ask, lambda: self.ended)
+
+    def _ask(self, number: int, frame: Any) -> None:
+        self.asked = True
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if _anybody(self.trainer, self.asked):
+            self.ended = control.should_save = control.should_training_stop = True
+
+
+def _anybody(trainer: CLUETrainer, says: bool) -> bool:
+    """Whether any process says so: all must do the same at the same step."""
+    if trainer.args.world_size <= 1:
+        return says
+    said = torch.tensor(int(says), device=trainer.args.device)
+    return bool(trainer.accelerator.reduce(said, "sum") > 0)

@@ -1,0 +1,63 @@
+"""One run at a time in a folder: a lock, which a process that is killed lets go of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from accelerate.utils import broadcast_object_list
+from filelock import FileLock, Timeout
+
+from ..errors import UserError
+from ..processes import process_state
+
+
+LOCK = ".lock"
+
+
+@contextmanager
+def claimed(file: Path) -> Iterator[bool]:
+    """
+    Whether this run has a lock: that of a file, whose folder is made if needed. Of several processes the main one asks
+    for it and holds it, and all learn the answer.
+    """
+    mine, trouble = False, None
+    lock = FileLock(file, is_singleton=True)  # what a run has claimed, its parts may claim too
+    if process_state().is_main_process:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire(blocking=False)
+            mine = True
+        except Timeout:
+            pass  # another run has it, and that is the answer
+        except OSError as error:
+            trouble = f"{file.parent} cannot be written to: {error.strerror or error}."
+    mine, trouble = broadcast_object_list([mine, trouble])
+    if trouble:
+        raise UserError(trouble)
+    try:
+        yield mine
+    finally:
+        lock.release()
+
+
+@contextmanager
+def alone(output: str | Path, run: str, option: str, lock: Path | None = None) -> Iterator[None]:
+    """
+    Refuses to go on where another run writes to the same place.
+
+    Args:
+        output (`str` or `Path`):
+            The place, a folder unless there is a `lock`.
+        run (`str`):
+            What writes there, in a word.
+        option (`str`):
+            Which option chooses another one.
+        lock (`Path`, *optional*):
+            The file that is locked meanwhile, by default one in the folder.
+    """
+    with claimed(lock or Path(output) / LOCK) as mine:
+        if not mine:
+            raise UserError(f"Another {run} writes to {output}. Wait for it, or choose another {option}.")
+        yield

@@ -1,0 +1,230 @@
+"""How a trainer keeps its checkpoints and finds the last whole one; alone in its folder."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import broadcast_object_list
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from transformers import Trainer
+from transformers.trainer import TRAINING_ARGS_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.utils import logging
+
+from ..errors import UserError
+from ..objectives import Objective
+from .checkpoints import damage, last_whole_checkpoint, remove, rotate, write_durably, write_manifest
+from .guards import TERMINATED, Termination
+from .locks import alone
+
+
+logger = logging.get_logger(__name__)
+
+#: File of a checkpoint that holds what the objective has learned.
+OBJECTIVE_STATE = "objective.safetensors"
+#: File of a model and of a checkpoint with the settings that it was trained with.
+SETTINGS = "training_settings.json"
+#: Settings that must not change unnoticed between a checkpoint and what is trained from it.
+FIXED = (
+    "objective", "alpha", "level", "clue_gradient", "plain_steps", "plain_epochs", "alpha_warmup_steps", "pe_weight",
+    "focal_gamma", "cals_margin", "mc_samples", "plain_mc_samples", "variance_head", "label_smoothing_factor",
+    "per_device_train_batch_size", "gradient_accumulation_steps", "seed", "data_seed", "train_sampling_strategy",
+)  # fmt: skip
+#: What torch raises for a file that it does not load.
+UNREADABLE = (pickle.UnpicklingError, RuntimeError, EOFError)
+
+
+class SavingMixin(Trainer):
+    """
+    The part of a trainer that saves. A checkpoint counts when its manifest is there, which is written last; resuming
+    takes the newest one that is whole. transformers' pickled `training_args.bin` is not kept; the settings are JSON.
+    """
+
+    args: Any
+    model: Any
+    objective: Objective
+    termination: Termination
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        with alone(self.args.output_dir, "training", "output_dir"), self.termination.watching():
+            found = self._checkpoint(resume_from_checkpoint)
+            self._changes = self._changed_settings(found) if found else []
+            output = super().train(found, *args, **kwargs)
+        if self.termination.ended:
+            folder = self.args.output_dir
+            logger.warning(f"Ended on request at step {self.state.global_step}; the checkpoint is in {folder}.")
+            raise SystemExit(TERMINATED)
+        return output
+
+    # ---- finding ----
+
+    def _checkpoint(self, wish: str | bool | None) -> str | None:
+        """What to resume from: the main process looks, all take the same."""
+        if not wish:
+            return None
+        found: list[Any] = [None, None]
+        if self.is_world_process_zero():
+            try:
+                found[0] = str(self._find(wish))
+            except UserError as error:
+                found[1] = str(error)
+        folder, trouble = broadcast_object_list(found)
+        if trouble:
+            raise UserError(trouble)
+        return folder
+
+    def _find(self, wish: str | bool) -> Path:
+        if wish is True:
+            newest = last_whole_checkpoint(self.args.output_dir)
+            if newest is None:
+                raise UserError(f"There is no checkpoint in {self.args.output_dir} to resume from.")
+            return newest
+        folder = Path(str(wish))
+        if not folder.is_dir():
+            raise UserError(f"resume_from_checkpoint: there is no folder {str(folder)!r}.")
+        found = damage(folder)
+        if found:
+            raise UserError(
+                f"The checkpoint {folder} cannot be used: {found}. Give another one, or true for the last."
+            )
+        return folder
+
+    def _changed_settings(self, checkpoint: str) -> list[dict[str, Any]]:
+        """The changes of settings up to now; raises where there are new ones that nobody asked for."""
+        path = Path(checkpoint) / SETTINGS
+        if not path.exists():
+            return []
+        before = json.loads(path.read_text(encoding="utf-8"))
+        now = self._settings()
+        new = [
+            {"checkpoint": Path(checkpoint).name, "setting": name, "before": earlier, "now": now[name]}
+            for name, earlier in before["fixed"].items()
+            if name in now and now[name] != earlier
+        ]
+        if new and not self.args.allow_config_change:
+            told = ", ".join(f"{change['setting']} ({change['before']!r}, now {change['now']!r})" for change in new)
+            raise UserError(
+                f"{checkpoint} was trained with another {told}. Resume with the same settings, or say "
+                "allow_config_change to go on with the new ones, which will be recorded."
+            )
+        return [*before.get("changes", []), *new]
+
+    def _settings(self) -> dict[str, Any]:
+        found = {name: getattr(self.args, name) for name in FIXED}
+        return json.loads(json.dumps({**found, "world_size": self.args.world_size}, default=str))
+
+    # ---- saving ----
+
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        super()._save(output_dir, state_dict)
+        folder = Path(output_dir or self.args.output_dir)
+        if self.args.should_save:
+            (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle, with the token in it
+            changes = getattr(self, "_changes", [])
+            content = {"fixed": self._settings(), "changes": changes, "all": self.args.to_dict()}
+            write_durably(folder / SETTINGS, json.dumps(content, indent=1, default=str) + "\n")
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        limit, self.args.save_total_limit = self.args.save_total_limit, None  # nothing goes before this one is whole
+        if self.args.should_save:
+            remove(folder)  # what an interrupted run left there
+        self.accelerator.wait_for_everyone()
+        try:
+            with writing(f"The checkpoint {folder}"):
+                super()._save_checkpoint(model, trial)
+                found = self.objective.state_dict()
+                if found and self.args.should_save:
+                    state = {name: value.contiguous().cpu() for name, value in found.items()}
+                    save_file(state, folder / OBJECTIVE_STATE)
+                self.accelerator.wait_for_everyone()
+                if self.args.should_save:
+                    write_manifest(folder)
+        except UserError:
+            remove(folder)
+            raise
+        finally:
+            self.args.save_total_limit = limit
+        if self.args.should_save:
+            rotate(folder, limit, self.state.best_model_checkpoint)
+        self.accelerator.wait_for_everyone()
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        with writing(f"The model in {output_dir or self.args.output_dir}"):
+            super().save_model(output_dir, _internal_call)
+
+    def save_state(self) -> None:
+        with writing(f"The state of the training in {self.args.output_dir}"):
+            super().save_state()
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with _loading(checkpoint):
+            super()._load_optimizer_and_scheduler(checkpoint)
+        path = None if checkpoint is None else Path(checkpoint) / OBJECTIVE_STATE
+        if path is not None and path.exists():
+            self.objective.load_state_dict(load_file(path))
+
+    def _load_scaler(self, checkpoint: str | None) -> None:
+        with _loading(checkpoint):
+            super()._load_scaler(checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        try:
+            super()._load_rng_state(checkpoint)
+        except (pickle.UnpicklingError, RuntimeError, ValueError, TypeError, KeyError) as error:
+            reason = str(error).splitlines()[0]
+            logger.warning(
+                f"The state of the random numbers in {checkpoint} was not restored, so what follows is not the same "
+                f"as without the interruption: {type(error).__name__}: {reason}"
+            )
+
+
+@contextmanager
+def writing(what: str) -> Iterator[None]:
+    """Where something cannot be written, for want of room most often: an error that says so, and what to do."""
+    try:
+        yield
+    except (OSError, SafetensorError, RuntimeError) as error:
+        if not _is_about_files(error):
+            raise
+        raise UserError(
+            f"{what} could not be saved: {error}. The checkpoints before are as they were; make room and go on with "
+            "resume_from_checkpoint=true."
+        ) from error
+
+
+@contextmanager
+def _loading(checkpoint: str | None) -> Iterator[None]:
+    """Where a file of a checkpoint holds more than tensors and numbers: an error that names it. Nothing is run."""
+    try:
+        yield
+    except UNREADABLE as error:
+        for path in sorted(Path(str(checkpoint)).glob("*.pt")):
+            if not _is_plain(path):
+                raise UserError(
+                    f"{path} cannot be loaded: it is damaged, or holds more than tensors and numbers, and nothing "
+                    "else is loaded. Give resume_from_checkpoint another checkpoint, or delete it and start over."
+                ) from error
+        raise
+
+
+def _is_plain(path: Path) -> bool:
+    try:
+        torch.load(path, map_location="cpu", weights_only=True)
+    except UNREADABLE:
+        return False
+    return True
+
+
+def _is_about_files(error: Exception) -> bool:
+    """Whether writing failed: torch and safetensors have no exception of their own for it."""
+    words = ("no space left", "i/o error", "ioerror", "file too large", "pytorchstreamwriter", "inline_container",
+             "iostream error")  # fmt: skip
+    return isinstance(error, OSError) or any(word in str(error).lower() for word in words)
