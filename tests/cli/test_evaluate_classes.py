@@ -9,12 +9,12 @@ from class_models import digit_splits, make_bert, make_vit, text_data, train_res
 from processes import run_on_two_processes
 
 from clue_hf.cli.main import main
+from clue_hf.evaluation.classes.evaluator import ClassificationEvaluator
+from clue_hf.evaluation.classes.report import ClassificationReport
 from clue_hf.experiments.arguments import parse_severities
 from clue_hf.inputs.class_rows import images_of_file
 from clue_hf.models.loading import load_classifier, load_image_processor
 from clue_hf.models.uncertainty_file import write_uncertainty
-from clue_hf.training.collect.evaluator import ClassificationEvaluator
-from clue_hf.training.collect.report import ClassificationReport
 
 
 @pytest.fixture(scope="module")

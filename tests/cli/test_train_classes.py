@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from clue_hf.cli.main import main
-from clue_hf.training.collect.report import ClassificationReport
+from clue_hf.evaluation.classes.report import ClassificationReport
 
 
 ROOT = Path(__file__).parents[2]

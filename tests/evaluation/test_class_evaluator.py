@@ -9,6 +9,9 @@ from class_models import LABELS, TEXTS, digit_splits, make_bert, make_vit, text_
 from clue_hf import UserError
 from clue_hf.data.corruptions import corrupt
 from clue_hf.data.image_dataset import ImageDataset
+from clue_hf.evaluation.classes.evaluator import ClassificationEvaluator
+from clue_hf.evaluation.classes.measures import ClassPredictions
+from clue_hf.evaluation.classes.report import ClassificationReport
 from clue_hf.evaluation.prediction_evaluator import batch_seed
 from clue_hf.inputs.class_rows import aligned, images_of_file
 from clue_hf.inputs.images import ImageTransform, eval_collator
@@ -22,9 +25,6 @@ from clue_hf.metrics import (
 )
 from clue_hf.models.mc_dropout import active_dropout, mc_logits
 from clue_hf.posthoc import CALIBRATORS, load_calibrator
-from clue_hf.training.collect.evaluator import ClassificationEvaluator
-from clue_hf.training.collect.measures import ClassPredictions
-from clue_hf.training.collect.report import ClassificationReport
 
 
 SPLITS = digit_splits()

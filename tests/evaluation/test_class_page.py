@@ -7,21 +7,21 @@ import pytest
 from PIL import Image
 
 from clue_hf.data.image_dataset import ImageDataset
-from clue_hf.inputs.class_rows import ImageRows, TextRows
-from clue_hf.inputs.images import ImageTransform
-from clue_hf.metrics import aurc, expected_calibration_error
-from clue_hf.posthoc import TemperatureCalibrator
-from clue_hf.training.collect.measures import ClassPredictions, measure, measure_detection
-from clue_hf.training.collect.page import write_class_page
-from clue_hf.training.collect.plots import plot_class_report
-from clue_hf.training.collect.report import ClassificationReport
-from clue_hf.training.collect.selection import (
+from clue_hf.evaluation.classes.measures import ClassPredictions, measure, measure_detection
+from clue_hf.evaluation.classes.page import write_class_page
+from clue_hf.evaluation.classes.plots import plot_class_report
+from clue_hf.evaluation.classes.report import ClassificationReport
+from clue_hf.evaluation.classes.selection import (
     choose_rows,
     class_page_data,
     confidence_bins,
     kept_accuracy,
     wrongly_sure,
 )
+from clue_hf.inputs.class_rows import ImageRows, TextRows
+from clue_hf.inputs.images import ImageTransform
+from clue_hf.metrics import aurc, expected_calibration_error
+from clue_hf.posthoc import TemperatureCalibrator
 
 
 HOSTILE = [

@@ -16,9 +16,9 @@ from number_models import make_number_bert, number_texts
 
 from clue_hf.cli.main import main
 from clue_hf.data.embedded.phrases import phrase_rows
+from clue_hf.evaluation.report import write_lines
 from clue_hf.evaluation.text.examples import FINISHED, UNFINISHED, ExampleFile
 from clue_hf.evaluation.text.measures import measure
-from clue_hf.evaluation.text.report import write_lines
 
 
 #: `clue-hf`, but an evaluation says when it has a batch and takes its time over it.
