@@ -45,7 +45,7 @@ _MODULES = (
 
 if TYPE_CHECKING:
     from .config import CLUEConfig
-    from .deploy import UncertaintyPipeline, pipeline
+    from .deploy.pipeline import UncertaintyPipeline, pipeline
     from .errors import UserError
     from .evaluation import (
         ClassificationEvaluator,
