@@ -14,6 +14,7 @@ from ..data.columns import column_values, find_pair
 from ..errors import UserError
 from ..evaluation import UncertaintyEvaluator, token_statistics
 from ..evaluation.text.measures import REFERENCE_VALUES, Columns, read_texts
+from ..inputs.text import has_text_pairs
 from ..metrics import (
     Measured,
     corpus_quality,
@@ -23,10 +24,11 @@ from ..metrics import (
     measured_rejection,
 )
 from ..models.arguments import make_model
+from ..models.kind import text_task
 from ..models.loading import load_tokenizer
 from ..models.tokenizer import train_tokenizer
+from ..posthoc.rules import check_posthoc
 from ..tables import format_table
-from ..tasks import text_kind
 from ..trainer import CLUETrainer
 from .experiment import Experiment, Outcome
 
@@ -62,6 +64,7 @@ class TextExperiment(Experiment):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.quality = self.arguments.quality
+        check_posthoc("text", self.arguments.calibrator, self.arguments.error_predictor, self.arguments.ensemble)
         self.kept = f"Mean quality ({self.quality}) of the outputs kept"
         self.processing_class: PreTrainedTokenizerBase = self._make_tokenizer()
 
@@ -85,7 +88,10 @@ class TextExperiment(Experiment):
             yield config.objective, split, self._report(trainer, split)
 
     def _report(self, trainer: CLUETrainer, split: str) -> dict[str, Any]:
-        data = trainer.task.prepare(self.splits[split], trainer.args, split)
+        config = trainer.args
+        if self.quality != "none" and has_text_pairs(self.splits[split], config.source_column, config.target_column):
+            return self._evaluated(trainer, split)
+        data = trainer.task.prepare(self.splits[split], config, split)
         row: dict[str, Any] = {}
         if self.quality != "none":
             trainer.args.predict_with_generate = True
@@ -93,6 +99,27 @@ class TextExperiment(Experiment):
             metrics = trainer.predict(data, metric_key_prefix=split).metrics or {}
             row[self.quality] = metrics[f"{split}_{self.quality}"]
         return {**row, **token_statistics(trainer, data, f"Scoring {split} references").summary()}
+
+    def _evaluated(self, trainer: CLUETrainer, split: str) -> dict[str, Any]:
+        """The outputs, their quality and the references, as `clue-hf evaluate` finds them."""
+        config = trainer.args
+        evaluator = self._evaluator(config, scorers=["perplexity"])
+        evaluator.model, evaluator.tokenizer = trainer.accelerator.unwrap_model(trainer.model), self.processing_class
+        report = evaluator.evaluate(self.splits[split], config.source_column, config.target_column)
+        references = report.metrics["references"]
+        names = ("error", "uncertainty", "alignment_error", "token_ece")
+        values = {name: references[name]["value"] for name in names}
+        correct = sum(sum(example["reference_correct"]) for example in report.examples)  # on the main process
+        return {
+            self.quality: report.metrics["quality"][self.quality]["corpus"]["value"],
+            "error": values["error"],
+            "uncertainty": values["uncertainty"],
+            "gap": values["error"] - values["uncertainty"],
+            "alignment_error": values["alignment_error"],
+            "token_ece": values["token_ece"],
+            "token_accuracy": correct / max(references["tokens"], 1),
+            "tokens": references["tokens"],
+        }
 
     def table(self, rows: list[dict[str, Any]]) -> str:
         return format_table(rows, self.quality)
@@ -105,6 +132,7 @@ class TextExperiment(Experiment):
             max_source_length=config.max_source_length,
             source_prefix=config.source_prefix,
             batch_size=config.per_device_eval_batch_size,
+            generation={"num_beams": config.generation_num_beams or 1},
             seed=config.seed,
             **options,
         )
@@ -124,7 +152,7 @@ class TextExperiment(Experiment):
         pair = find_pair(train.column_names, self.config.source_column, self.config.target_column)
         columns = {name: train[name][:] for name in train.column_names}
         texts = [text for name in pair for text in column_values(columns, name, "source_column")]
-        ends = text_kind(AutoConfig.for_model(str(self.model.model_type))) == "seq2seq"
+        ends = text_task(AutoConfig.for_model(str(self.model.model_type))) == "seq2seq"
         return train_tokenizer(texts, self.model.tokenizer_vocab_size, ends)
 
     # ---- comparisons ----

@@ -18,11 +18,11 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils.logging import tqdm
 
 from ..functional import check_choice
-from ..inputs.texts import IGNORED, encode_texts
+from ..inputs.text import IGNORED, encode_texts
+from ..models.kind import unwrap
 from ..models.mc_dropout import active_dropout
 from ..models.tokenizer import with_padding
 from ..tasks import TextTask
-from ..tasks.head import unwrap
 from .decoding import Decoder, decodes_plainly
 from .sampling import sampler, stream_seed, warper
 

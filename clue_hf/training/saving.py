@@ -19,7 +19,10 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
 from ..errors import UserError
+from ..inputs.base import InputSettings
+from ..models.uncertainty_file import write_uncertainty
 from ..objectives import Objective
+from ..tasks import Task
 from .checkpoints import damage, last_whole_checkpoint, remove, rotate, write_durably, write_manifest
 from .guards import TERMINATED, Termination
 from .locks import alone
@@ -50,6 +53,7 @@ class SavingMixin(Trainer):
     args: Any
     model: Any
     objective: Objective
+    task: Task
     termination: Termination
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
@@ -130,6 +134,9 @@ class SavingMixin(Trainer):
             changes = getattr(self, "_changes", [])
             content = {"fixed": self._settings(), "changes": changes, "all": self.args.to_dict()}
             write_durably(folder / SETTINGS, json.dumps(content, indent=1, default=str) + "\n")
+            # what it takes to use the model again
+            inputs = InputSettings.from_config(self.args).to_dict()
+            write_uncertainty(folder, **self.task.saved_settings(), inputs=inputs)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"

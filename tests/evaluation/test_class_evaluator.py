@@ -10,11 +10,10 @@ from clue_hf import UserError
 from clue_hf.data.corruptions import corrupt
 from clue_hf.data.image_dataset import ImageDataset
 from clue_hf.evaluation.classes.evaluator import ClassificationEvaluator
-from clue_hf.evaluation.classes.measures import ClassPredictions
 from clue_hf.evaluation.classes.report import ClassificationReport
-from clue_hf.evaluation.prediction_evaluator import batch_seed
-from clue_hf.inputs.class_rows import aligned, images_of_file
+from clue_hf.inputs.image_rows import images_of_file
 from clue_hf.inputs.images import ImageTransform, eval_collator
+from clue_hf.inputs.labels import aligned
 from clue_hf.metrics import (
     best_threshold,
     binary_flip,
@@ -25,6 +24,7 @@ from clue_hf.metrics import (
 )
 from clue_hf.models.mc_dropout import active_dropout, mc_logits
 from clue_hf.posthoc import CALIBRATORS, load_calibrator
+from clue_hf.predictors.classes import ClassPredictions
 
 
 SPLITS = digit_splits()
@@ -60,13 +60,13 @@ def probabilities_of(model, processor, pixels, passes=0, batch_size=32, seed=42)
     """The mean of passes with dropout, without any of the evaluator's parts but the seeds of its masks."""
     collate = eval_collator(ImageTransform.from_processor(processor))
     found = []
-    for number, start in enumerate(range(0, len(pixels), batch_size)):
+    for start in range(0, len(pixels), batch_size):
         batch = collate([{"pixel_values": image} for image in pixels[start : start + batch_size]])
         with torch.no_grad():
             if not passes:
                 found.append(model(**batch).logits.softmax(-1))
                 continue
-            with active_dropout(model, batch_seed(seed, number)):
+            with active_dropout(model, seed):
                 found.append(mc_logits(model, batch, passes).softmax(-1).mean(0))
     return torch.cat(found).numpy()
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from ...metrics import paired_classification_differences
 from ...posthoc import Calibrator, load_calibrator
+from ...predictors.classes import ClassPredictions
 from ...tables import markdown_table, metric_cell
 from ..prediction_report import CALIBRATOR, PredictionReport, read_report
 from ..report import Differences
-from .measures import ClassPredictions
 
 
 #: Digits of the probabilities in the file.

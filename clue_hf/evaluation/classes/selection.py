@@ -11,8 +11,8 @@ from PIL import Image
 
 from ...metrics import rejection_curve
 from ...metrics.classification import equal_width_bins
+from ...predictors.classes import ClassPredictions
 from ..text.selection import curve_limits, score_histogram
-from .measures import ClassPredictions
 from .report import ClassificationReport
 
 

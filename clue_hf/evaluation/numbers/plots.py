@@ -14,9 +14,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 
+from ...predictors.numbers import RegressionPredictions
 from ..text.plots import INK, MUTED, curve_figure, save_figures
 from ..text.selection import LIGHT
-from .measures import RegressionPredictions
 from .report import RegressionReport
 from .selection import bands, coverage_curve, error_bins, error_points, sparsification_curves
 

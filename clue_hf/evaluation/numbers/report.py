@@ -10,13 +10,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...inputs.number_rows import NumberRows
 from ...metrics import paired_regression_differences
 from ...posthoc import QuantileCalibrator
+from ...predictors.numbers import RegressionPredictions
 from ...tables import metric_cell
 from ..prediction_report import CALIBRATOR, PredictionReport, read_report
 from ..report import Differences
-from .measures import RegressionPredictions
 
 
 #: Digits of the numbers in the file: those of a float32, and some.
@@ -62,7 +61,7 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
     description: dict[str, Any]
     calibrator: QuantileCalibrator | None = None
     numbers: Any = None
-    rows: NumberRows | None = None
+    rows: Any = None
 
     def __post_init__(self) -> None:
         if self.numbers is None:

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from ...inputs.image_rows import ImageRows
 from ...metrics.regression import LEVELS, Ranked, central_level
 from ...metrics.resampled_regression import ENCE_BINS
+from ...predictors.numbers import RegressionPredictions
 from ..classes.selection import data_uri
-from .measures import RegressionPredictions
 from .report import RegressionReport
 
 
@@ -125,8 +126,8 @@ def _examples(report: RegressionReport, rows: np.ndarray) -> list[dict[str, Any]
             },
         }
         if report.rows is not None:
-            pixels = report.rows.pixels(row)
-            example["image"] = None if pixels is None else data_uri(pixels)
+            images = isinstance(report.rows, ImageRows)
+            example["image"] = data_uri(report.rows.pixels([row])[0]) if images else None
             example["text"] = (report.rows.text(row) or "")[:2000]
         examples.append(example)
     return examples
