@@ -81,8 +81,8 @@ def random_bits(key: str, shape: tuple[int, ...], device: torch.device) -> torch
     """16 random bits for each place of a tensor, as `int16`: a function of the key and of the place's coordinates."""
     sizes = [*shape[:-1], math.ceil(shape[-1] / 4)]  # one hash serves four neighbours
     state = torch.tensor(_integer(key), device=device)
-    for dim, size in enumerate(sizes):
-        state = state.unsqueeze(-1) + torch.arange(size, device=device) * (_integer(f"dimension {dim}") | 1)
+    for size, step in zip(sizes, STEPS, strict=False):
+        state = state.unsqueeze(-1) + torch.arange(size, device=device) * step
     # the output function of SplitMix64; torch shifts with the sign, which the masks take off
     state = (state ^ ((state >> 30) & (2**34 - 1))).mul_(-0x40A7B892E31B1A47)
     state = (state ^ ((state >> 27) & (2**37 - 1))).mul_(-0x6B2FB644ECCEEE15)
@@ -93,6 +93,10 @@ def random_bits(key: str, shape: tuple[int, ...], device: torch.device) -> torch
 def _integer(text: str) -> int:
     """A hash of a text as a signed number of 64 bits."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
+
+
+#: What a step along each dimension adds to the number that is hashed: odd, and nothing in common.
+STEPS = [_integer(f"dimension {dim}") | 1 for dim in range(16)]
 
 
 def _dropout(
