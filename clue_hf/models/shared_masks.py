@@ -67,26 +67,29 @@ class SharedMasks(TorchFunctionMode):
         passes, rows = self.passes, self.rows or max(len(hidden), 1)
         if len(hidden) % (passes * rows):  # a tensor that all rows share
             passes = rows = 1
-        split = hidden.unflatten(0, (passes, rows, len(hidden) // (passes * rows)))
-        place = split.shape[2:][:dims]
+        parts = len(hidden) // (passes * rows)
+        place = hidden.shape[1:dims]
         dropped = min(round(rate * LEVELS), LEVELS - 1)
         self.calls += 1
-        keep = random_bits(f"{self.seed} {self.calls}", (passes, *place), hidden.device) >= dropped - LEVELS // 2
-        mask = keep.to(hidden.dtype) * (LEVELS / (LEVELS - dropped))
-        mask = mask.view(passes, 1, *place, *[1] * (split.ndim - 2 - len(place)))
+        bits = random_bits(f"{self.seed} {self.calls}", (passes, parts, *place), hidden.device)
+        keep = (bits >= dropped - LEVELS // 2).view(passes * parts, *place, *[1] * (hidden.ndim - 1 - len(place)))
+        mask = torch.empty_like(hidden[: passes * parts], requires_grad=False)  # in the same memory format
+        mask = mask.copy_(keep).mul_(LEVELS / (LEVELS - dropped)).unflatten(0, (passes, 1, parts))
+        split = hidden.unflatten(0, (passes, rows, parts))
         return (split.mul_(mask) if inplace else split * mask).reshape(hidden.shape)
 
 
 def random_bits(key: str, shape: tuple[int, ...], device: torch.device) -> torch.Tensor:
     """16 random bits for each place of a tensor, as `int16`: a function of the key and of the place's coordinates."""
     sizes = [*shape[:-1], math.ceil(shape[-1] / 4)]  # one hash serves four neighbours
-    state = torch.tensor(_integer(key), device=device)
-    for size, step in zip(sizes, STEPS, strict=False):
-        state = state.unsqueeze(-1) + torch.arange(size, device=device) * step
+    state = torch.full((1,) * len(sizes), _integer(key), device=device)
+    for dim, size in enumerate(sizes):
+        if size != 1:
+            steps = torch.arange(size, device=device).mul_(STEPS[dim])
+            state = state + steps.view(-1, *[1] * (len(sizes) - 1 - dim))
     # the output function of SplitMix64; torch shifts with the sign, which the masks take off
-    state = (state ^ ((state >> 30) & (2**34 - 1))).mul_(-0x40A7B892E31B1A47)
-    state = (state ^ ((state >> 27) & (2**37 - 1))).mul_(-0x6B2FB644ECCEEE15)
-    state = state ^ ((state >> 31) & (2**33 - 1))
+    for bits, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15), (31, 1)):
+        state = (state >> bits).bitwise_and_(2 ** (64 - bits) - 1).bitwise_xor_(state).mul_(factor)
     return state.view(torch.int16)[..., : shape[-1]]
 
 
