@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, KeysView, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,10 +11,11 @@ import numpy as np
 
 
 NAN = float("nan")
+_NUMBERS = ("value", "low", "high")
 
 
 @dataclass(frozen=True, eq=False)
-class Measured(Mapping[str, Any]):
+class Measured:
     """
     A metric on all items, with its bootstrap interval and, for the difference of two models, its p-value.
 
@@ -108,14 +109,34 @@ class Measured(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         return self.to_dict()[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.to_dict()
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.to_dict())
 
-    def __len__(self) -> int:
-        return len(self.to_dict())
+    def keys(self) -> KeysView[str]:
+        """The keys of the entry."""
+        return self.to_dict().keys()
+
+    def items(self) -> ItemsView[str, Any]:
+        """The keys and values of the entry."""
+        return self.to_dict().items()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A value of the entry."""
+        return self.to_dict().get(name, default)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Measured | dict):
+            return NotImplemented
+        return self.to_dict() == (other if isinstance(other, dict) else other.to_dict())
+
+    __hash__ = None  # type: ignore[assignment]
 
 
-_NUMBERS = ("value", "low", "high")
+#: A metric: measured, or as it stands in a `report.json`.
+Entry = Measured | Mapping[str, Any]
 
 
 def difference_p_value(differences: np.ndarray) -> float:
