@@ -15,7 +15,7 @@ from clue_hf import UserError
 from clue_hf.hub.card import REPORT, Wishes, is_ours, make_card, write_card
 from clue_hf.hub.card_model import read_training
 from clue_hf.hub.escape import code_block, code_span, markdown_text, one_line, shareable_command, without_folders
-from clue_hf.metrics import REGRESSION_DEFINITIONS, regression_report
+from clue_hf.metrics import METRICS, metric_definitions, regression_report
 
 
 MARKDOWN = MarkdownIt("commonmark").enable("table")
@@ -122,7 +122,11 @@ def test_the_card_of_a_regressor(tmp_path):
     mean, std = generator.normal(size=30) * 1000, generator.uniform(500, 900, 30)
     raw = regression_report(mean, std, mean + std * generator.normal(size=30), resamples=20)
     (tmp_path / REPORT).mkdir()
-    description = {"data": "taxi.csv (test)", "metrics": REGRESSION_DEFINITIONS, "notes": ["3 values were missing."]}
+    description = {
+        "data": "taxi.csv (test)",
+        "metrics": metric_definitions(METRICS["numbers"], "numbers"),
+        "notes": ["3 values were missing."],
+    }
     content = {"metrics": {"n": 30, "raw": raw, "clamped": 2}, "description": description}
     (tmp_path / REPORT / "report.json").write_text(json.dumps(content))
     (tmp_path / "config.json").write_text('{"architectures": ["CLUETabularResNetForRegression"], "model_type": "t"}')
