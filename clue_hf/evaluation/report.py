@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from transformers.utils import logging
 
-from ..metrics import Measured, format_metric, metric_info, read_metrics
+from ..metrics import Measured, format_metric, metric_info
 from ..tables import format_number, markdown_table
 
 
@@ -131,9 +131,3 @@ def write_lines(path: Path, lines: Any) -> None:
     with open(path, "w", encoding="utf-8", errors="replace") as file:
         for line in lines:
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
-
-
-def read_report(folder: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Metrics and description of a report as `save` wrote them."""
-    content = json.loads((Path(folder) / "report.json").read_text(encoding="utf-8"))
-    return read_metrics(content["metrics"]), content["description"]

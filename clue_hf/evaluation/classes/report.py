@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...metrics import paired_classification_differences
+from ...metrics.content import ReportContent
 from ...posthoc import Calibrator, load_calibrator
 from ..prediction_report import CALIBRATOR, PredictionReport, read_predictions
-from ..report import Differences, read_report
+from ..report import Differences
 from .measures import ClassPredictions
 
 
@@ -173,7 +174,8 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
     def load(cls, folder: str | Path) -> ClassificationReport:
         """Reads what `save` wrote; the probabilities are rounded, and the images are not there."""
         folder = Path(folder)
-        metrics, description = read_report(folder)
+        content = ReportContent.read(folder)
+        metrics, description = content.metrics, content.description
         lines, names = read_predictions(folder), description["classes"]
         calibrator = load_calibrator(folder / CALIBRATOR) if (folder / CALIBRATOR).exists() else None
         labels = np.array([line["label"] for line in lines])

@@ -11,9 +11,10 @@ import numpy as np
 
 from ...inputs.number_rows import NumberRows
 from ...metrics import paired_regression_differences
+from ...metrics.content import ReportContent
 from ...posthoc import QuantileCalibrator
 from ..prediction_report import CALIBRATOR, PredictionReport, read_predictions
-from ..report import Differences, read_report
+from ..report import Differences
 from .measures import RegressionPredictions
 
 
@@ -137,7 +138,8 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
     def load(cls, folder: str | Path) -> RegressionReport:
         """Reads what `save` wrote; the numbers are rounded, and the images are not there."""
         folder = Path(folder)
-        metrics, description = read_report(folder)
+        content = ReportContent.read(folder)
+        metrics, description = content.metrics, content.description
         lines = read_predictions(folder)
         mean, std, target = (np.array([line[name] for line in lines], float) for name in ("mean", "std", "target"))
         raw = RegressionPredictions(mean, std, target, clamped=metrics["clamped"])

@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...metrics import format_metric, paired_rejection_differences, split_of_area_gain
+from ...metrics.content import ReportContent
 from ...posthoc import cross_fitted_confidence
 from ...tables import format_number, markdown_table
-from ..report import Differences, SavedReport, p_value_cell, read_report, write_lines
+from ..report import Differences, SavedReport, p_value_cell, write_lines
 from .examples import FINISHED, Example, ExampleFile
 
 
@@ -164,4 +165,5 @@ class EvaluationReport(SavedReport):
     @classmethod
     def load(cls, folder: str | Path) -> EvaluationReport:
         """Reads what `save` wrote; the examples stay in their file."""
-        return cls(ExampleFile(Path(folder) / FINISHED), *read_report(folder))
+        content = ReportContent.read(folder)
+        return cls(ExampleFile(Path(folder) / FINISHED), content.metrics, content.description)
