@@ -1,39 +1,3 @@
-{{head}}
-  <li><a href="#summary">Summary</a></li><li><a href="#scorers">Scorers</a></li>
-  <li data-script hidden><a href="#curves">Curves</a></li><li data-script hidden><a href="#examples">Examples</a></li>
-  <li><a href="#definitions">Definitions</a></li>
-</ul></nav>
-<main id="main" tabindex="-1">
-<section id="summary"><h2 class="unseen">Summary</h2><ul class="tiles">{{tiles}}</ul><div class="lead">{{summary}}</div></section>
-<section id="scorers"><h2>How well does each score tell good from bad?</h2>
-<p>An arrow says which way is better; the best value of a column is bold. Below a value stands its interval.</p>
-{{scorers}}</section>
-{{comparison}}
-<noscript><p class="note">The curves and the examples are drawn by a script, which is switched off here.</p></noscript>
-<section id="curves" data-script hidden><h2>Curves</h2>
-<p>Switch scorers on and off here; point at a curve, or move along it with the arrow keys, to read its values.</p>
-<div class="legend" id="legend" role="group" aria-label="Scorers shown"></div>
-<div class="pair">
-<figure class="card"><figcaption><h3>Rejecting the least certain outputs</h3><p>Mean quality of the outputs kept</p></figcaption><div class="frame" id="rejection"></div></figure>
-<figure class="card"><figcaption><h3>Risk against coverage</h3><p>Risk of the outputs kept: 1 − mean quality</p></figcaption><div class="frame" id="risk"></div></figure>
-</div>
-<figure class="card" id="reliability-card"><figcaption><h3>Is the confidence right?</h3><p>Mean quality found (up) against calibrated confidence (across), in bins of equal mass with 95 % intervals. On the diagonal it is right. Grey: how often each confidence occurs.</p></figcaption><div class="panels" id="reliability"></div></figure>
-<figure class="card"><figcaption><h3>Uncertainty of good and bad outputs</h3><p id="histogram-note"></p></figcaption><div class="panels" id="histograms"></div></figure>
-</section>
-<section id="examples" data-script hidden><h2>Examples</h2>
-<p id="examples-note"></p>
-<form class="controls" id="controls">
-  <label class="search">Text in source, reference or output<input type="search" id="filter-text" autocomplete="off"></label>
-  <label>Quality from<input type="number" id="filter-low" min="0" max="1" step="0.05"></label>
-  <label>to<input type="number" id="filter-high" min="0" max="1" step="0.05"></label>
-  <label>Score shown<select id="score"></select></label>
-  <fieldset><legend id="group-legend"></legend><div class="chips" id="groups"></div></fieldset>
-</form>
-<div class="scroll"><table id="table"><caption class="unseen">Examples</caption><thead></thead><tbody></tbody></table></div>
-<div class="pager"><p role="status" id="status"></p><button type="button" id="previous">Previous</button><span id="page"></span><button type="button" id="next">Next</button></div>
-</section>
-<section id="quality"><h2>Quality and calibration</h2><div class="pair">{{quality}}</div></section>
-{{foot}}
 const PAGE = 25;
 
 // ---- scorers that are shown ----
@@ -239,6 +203,3 @@ drawCharts();
 drawHead();
 drawControls();
 drawRows();
-</script>
-</body>
-</html>

@@ -1,30 +1,3 @@
-{{head}}
-  <li><a href="#summary">Summary</a></li><li><a href="#metrics">Metrics</a></li>
-  <li data-script hidden><a href="#curves">Curves</a></li><li data-script hidden><a href="#examples">Rows</a></li>
-  <li><a href="#definitions">Definitions</a></li>
-</ul></nav>
-<main id="main" tabindex="-1">
-<section id="summary"><h2 class="unseen">Summary</h2><ul class="tiles">{{tiles}}</ul><div class="lead">{{summary}}</div></section>
-<section id="metrics"><h2>How far off is it, and does it know?</h2>
-<p>An arrow says which way is better. Below a value stands its interval.</p>
-{{metrics}}</section>
-{{comparison}}
-<noscript><p class="note">The curves and the rows are drawn by a script, which is switched off here.</p></noscript>
-<section id="curves" data-script hidden><h2>Curves</h2>
-<p>Point at a curve, or move along it with the arrow keys, to read its values.</p>
-<div class="pair">
-<figure class="card"><figcaption><h3>Do the intervals hold what they should?</h3><p>Share of targets within central intervals</p></figcaption><ul class="keys" id="coverage-keys"></ul><div class="frame" id="coverage"></div></figure>
-<figure class="card"><figcaption><h3>Leaving out the least certain rows</h3><p>Mean squared error of the rest, relative to all rows</p></figcaption><ul class="keys" id="sparsification-keys"></ul><div class="frame" id="sparsification"></div></figure>
-</div>
-<figure class="card"><figcaption><h3>Is the predicted error the one that is found?</h3><p>Root of the mean squared error (up) against that of the mean variance (across), in the bins of the ENCE; faint: the errors of single rows. On the diagonal it is right.</p></figcaption><div class="panels large" id="errors"></div></figure>
-<figure class="card"><figcaption><h3>Predictions with their intervals of 95 %</h3><p id="bands-note"></p></figcaption><div class="panels whole" id="bands"></div></figure>
-</section>
-<section id="examples" data-script hidden><h2>Most wrongly sure</h2>
-<p id="examples-note"></p>
-<div class="scroll"><table id="table"><caption class="unseen">Rows</caption><thead></thead><tbody></tbody></table></div>
-<div class="pager"><p role="status" id="status"></p><button type="button" id="previous">Previous</button><span id="page"></span><button type="button" id="next">Next</button></div>
-</section>
-{{foot}}
 const PAGE = 25;
 // numbers in units of the target are of any size
 const units = (value) => {
@@ -162,6 +135,3 @@ drawCharts();
 drawHead();
 drawControls();
 drawRows();
-</script>
-</body>
-</html>

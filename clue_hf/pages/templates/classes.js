@@ -1,39 +1,3 @@
-{{head}}
-  <li><a href="#summary">Summary</a></li><li><a href="#metrics">Metrics</a></li>
-  <li data-script hidden><a href="#curves">Curves</a></li><li data-script hidden><a href="#examples">Examples</a></li>
-  <li><a href="#definitions">Definitions</a></li>
-</ul></nav>
-<main id="main" tabindex="-1">
-<section id="summary"><h2 class="unseen">Summary</h2><ul class="tiles">{{tiles}}</ul><div class="lead">{{summary}}</div></section>
-<section id="metrics"><h2>Is it right, and does it know?</h2>
-<p>An arrow says which way is better. Below a value stands its interval.</p>
-{{metrics}}</section>
-{{comparison}}
-{{shifts}}
-<noscript><p class="note">The curves and the examples are drawn by a script, which is switched off here.</p></noscript>
-<section id="curves" data-script hidden><h2>Curves</h2>
-<p>Point at a curve, or move along it with the arrow keys, to read its values.</p>
-<div class="pair">
-<figure class="card"><figcaption><h3>Rejecting the least certain answers</h3><p>Share of right answers among those kept</p></figcaption><ul class="keys" id="curve-keys"></ul><div class="frame" id="rejection"></div></figure>
-<figure class="card"><figcaption><h3>Is the confidence right?</h3><p>Share of right answers (up) against the probability of the answer (across), in the 15 bins of the ECE with 95 % intervals. On the diagonal it is right. Grey: how many examples each bin holds.</p></figcaption><div class="panels large" id="reliability"></div></figure>
-</div>
-<figure class="card"><figcaption><h3>Uncertainty of right and wrong answers</h3><p>Up, in colour: right answers. Down, grey: wrong ones. Each as a share of its kind; the outermost bars hold all beyond.</p></figcaption><div class="panels large" id="histograms"></div></figure>
-<figure class="card" id="severity-card"><figcaption><h3>Answers to corrupted images</h3><p>Against the severity of each corruption; 0 are the images as they are.</p></figcaption><ul class="keys" id="corruption-keys"></ul><div class="panels large" id="severity"></div></figure>
-</section>
-<section id="examples" data-script hidden><h2>Examples</h2>
-<p id="examples-note"></p>
-<form class="controls" id="controls">
-  <label class="search" id="search-label">Class or text<input type="search" id="filter-text" autocomplete="off"></label>
-  <label>Probability from<input type="number" id="filter-low" min="0" max="1" step="0.05"></label>
-  <label>to<input type="number" id="filter-high" min="0" max="1" step="0.05"></label>
-  <label>Sort by<select id="sort"></select></label>
-  <fieldset><legend>Answers</legend><div class="chips" id="verdicts"></div></fieldset>
-  <fieldset><legend>Group</legend><div class="chips" id="groups"></div></fieldset>
-</form>
-<ul class="cards" id="cards"></ul>
-<div class="pager"><p role="status" id="status"></p><button type="button" id="previous">Previous</button><span id="page"></span><button type="button" id="next">Next</button></div>
-</section>
-{{foot}}
 const PAGE = 24;
 
 // ---- charts ----
@@ -157,6 +121,3 @@ unhide();
 drawCharts();
 drawControls();
 drawCards();
-</script>
-</body>
-</html>
