@@ -21,6 +21,15 @@ def markdown_table(cells: list[list[str]]) -> str:
     return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
 
 
+def format_number(number: float | None, digits: int | None = None, sign: str = "", minus: str = "-") -> str:
+    """A number with some digits after the point, by default three, or one from 10 on; a dash for none."""
+    if number is None or not math.isfinite(number):
+        return "-"
+    if digits is None:
+        digits = 1 if abs(number) >= 10 else 3
+    return f"{number:{sign}.{digits}f}".replace("-", minus)
+
+
 def metric_cell(entry: dict[str, Any], digits: int = 3, sign: str = "") -> str:
     """A metric of a report, `{"value", "low", "high"}`, with its interval where it has one."""
     if entry["value"] is None:
