@@ -14,6 +14,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from ..metrics.measured import Entry
 from ..metrics.registry import format_interval, format_metric, metric_info
 from ..tables import format_number
 from . import palette
@@ -41,7 +42,7 @@ def write_page(path: str | Path, template: str, **values: Any) -> None:
     Path(path).write_text(page, encoding="utf-8", newline="\n", errors="replace")
 
 
-def metric_tile(entry: Mapping[str, Any] | None, label: str, name: str = "", kind: str = "") -> Tile:
+def metric_tile(entry: Entry | None, label: str, name: str = "", kind: str = "") -> Tile:
     """A metric as a tile; below it is its interval, or why it is undefined."""
     value = format_metric(entry, name, kind, minus="−", interval=None)
     return value, label, format_interval(entry, name, kind, "−") or (entry or {}).get("reason") or ""
@@ -55,7 +56,7 @@ def best_value(columns: Mapping[str, Mapping[str, Any]], name: str, kind: str) -
     return max(known, key=lambda value: direction * value) if direction and len(known) > 1 else None
 
 
-def excludes_zero(entry: Mapping[str, Any] | None) -> bool:
+def excludes_zero(entry: Entry | None) -> bool:
     """Whether the interval of a difference does."""
     low, high = ((entry or {}).get(name) for name in ("low", "high"))
     return low is not None and high is not None and not low <= 0 <= high
@@ -66,6 +67,11 @@ def inert(value: Any) -> Markup:
     if hasattr(value, "__html__"):
         return Markup(value)
     return Markup(re.sub("[$`{}]", lambda sign: f"&#{ord(sign[0])};", str(escape(str(value)))))
+
+
+def source(name: str) -> Markup:
+    """A style or script as it is in its file."""
+    return Markup((FOLDER / name).read_text(encoding="utf-8"))
 
 
 def _sha256(text: str) -> str:
@@ -96,7 +102,7 @@ def _environment() -> Environment:
         "format_metric": format_metric,
         "metric_info": metric_info,
         "palette": palette,
-        "source": lambda name: Markup((FOLDER / name).read_text(encoding="utf-8")),
+        "source": source,
     }
     return environment
 

@@ -15,6 +15,7 @@ from ...tables import markdown_table, metric_cell
 from ..prediction_report import CALIBRATOR, PredictionReport, read_report
 from ..report import Differences
 from .measures import ClassPredictions
+from .page import write_class_page
 
 
 #: Digits of the probabilities in the file.
@@ -168,8 +169,6 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
         }
 
     def _write_page(self, path: Path, comparison: Differences | None, other: str) -> None:
-        from .page import write_class_page
-
         write_class_page(self, path, comparison, other)
 
     def _plotter(self) -> Callable[[ClassificationReport, Path], list[Path]]:

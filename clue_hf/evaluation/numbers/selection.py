@@ -87,7 +87,9 @@ def number_page_data(report: RegressionReport, limit: int) -> dict[str, Any]:
         "coverage": {kind: coverage_curve(predicted)["coverage"] for kind, predicted in kinds.items()},
         "levels": LEVELS,
         "sparsification": sparsification_curves(kinds),
-        "errors": {kind: {"bins": error_bins(predicted), **error_points(predicted)} for kind, predicted in kinds.items()},
+        "errors": {
+            kind: {"bins": error_bins(predicted), **error_points(predicted)} for kind, predicted in kinds.items()
+        },
         "bands": {kind: {**columns, "number": report.numbers[columns["row"]]} for kind, columns in rows.items()},
         "examples": _examples(report, most_overconfident(report.raw, limit)),
     }

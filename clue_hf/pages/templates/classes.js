@@ -45,9 +45,9 @@ function severityPanel(title, corruptions, frame, output) {
   explore(frame, `${title} against severity`, [0, 1, 2, 3, 4, 5].map(place.x), (severity) => {
     rest();
     dots.forEach((entry) => { if (entry.severity === severity) entry.dot.setAttribute("r", 6); });
-    const told = lines.flatMap((line) => line.points.filter((point) => point.severity === severity).map((point) =>
+    const texts = lines.flatMap((line) => line.points.filter((point) => point.severity === severity).map((point) =>
       `${line.name} ${show(point.value)}${point.low === null ? "" : ` (${show(point.low)} to ${show(point.high)})`}`));
-    return output.textContent = `severity ${severity}: ${told.join(", ") || "-"}`;
+    return output.textContent = `severity ${severity}: ${texts.join(", ") || "-"}`;
   }, rest);
 }
 
@@ -60,7 +60,7 @@ function drawCharts() {
   ];
   lines.forEach((line) => byId("curve-keys").append(key(line.class, line.label)));
   charts.push(() => curveChart(byId("rejection"), "rejected", curves.share, lines, data.limits, "Share of answers rejected", {}));
-  charts.push(() => panels(byId("reliability"), data.reliability, (kind, entry, frame, output) => reliabilityPanel(kind, entry, frame, output, {found: "right", item: "answer"})));
+  charts.push(() => panels(byId("reliability"), data.reliability, (kind, entry, frame, output) => reliabilityPanel(kind, entry, frame, output, {quality: "accuracy", item: "answer"})));
   charts.push(() => panels(byId("histograms"), data.histograms, (kind, entry, frame, output) => histogramPanel(kind, entry, frame, output, {up: "right", down: "wrong"})));
   if (data.severity.error) {
     Object.keys(data.severity.error).forEach((name, index) => byId("corruption-keys").append(key(`line s${index % 8}`, name)));
@@ -81,7 +81,7 @@ const sorts = {
 const state = {text: "", verdict: "", group: "", low: -Infinity, high: Infinity, sort: "probability of a wrong answer", page: 0};
 data.examples.forEach((example) => { example.search = [example.label, example.answer, example.text || ""].join("\n").toLowerCase(); });
 
-function found() {
+function selected() {
   const key = sorts[state.sort];
   return data.examples.filter((example) => example.search.includes(state.text) && (!state.group || example.groups.includes(state.group))
     && (!state.verdict || (state.verdict === "right") === example.right) && example.confidence >= state.low && example.confidence <= state.high)
@@ -103,7 +103,7 @@ function card(example) {
 }
 
 function drawCards(first = false) {
-  byId("cards").replaceChildren(...turnTo(state, first, found(), PAGE, "example").map(card));
+  byId("cards").replaceChildren(...turnTo(state, first, selected(), PAGE, "example").map(card));
 }
 
 function drawControls() {
@@ -114,7 +114,7 @@ function drawControls() {
   drawChips("groups", state, "group", [["", "all examples on this page"], ...Object.entries(data.groups)], drawCards);
   drawPager(state, drawCards);
   if (data.examples.some((example) => example.text !== undefined)) byId("cards").classList.add("texts");
-  byId("examples-note").textContent = `${shownOf()} examples: the answer, its probability, and the true class where it is another.`;
+  byId("examples-note").textContent = `${shownOf()} examples: the answer, its probability, and the true class if it differs.`;
 }
 
 unhide();
