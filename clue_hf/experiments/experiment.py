@@ -243,7 +243,7 @@ class Experiment(ABC):
         write_durably(folder / "results.json", json.dumps(results, indent=2, default=str) + "\n")
         write_durably(folder / "results.md", "\n\n".join([self.table(rows), *self.bad_rows.summaries()]) + "\n")
         try:
-            from ..evaluation.text.plots import plot_training_curves
+            from .training_curves import plot_training_curves
         except ImportError:
             logger.info("Install the extra `plots` for a picture of the training curves.")
         else:

@@ -14,8 +14,8 @@ from clue_hf.evaluation.numbers.selection import (
     coverage_curve,
     error_bins,
     error_points,
+    most_overconfident,
     sparsification_curves,
-    wrongly_sure,
 )
 from clue_hf.inputs.number_rows import NumberRows
 from clue_hf.metrics import ause, ence, regression_calibration_error
@@ -102,7 +102,7 @@ def test_rows_are_chosen_evenly():
     assert (found["mean"][0], found["mean"][-1]) == (REPORT.raw.mean.min(), REPORT.raw.mean.max())
     assert np.ptp(np.diff(np.searchsorted(np.sort(REPORT.raw.mean), found["mean"]))) <= 1
     assert len(error_points(make_report(n=3000, calibrated=False).raw)["std"]) == 1000
-    first = wrongly_sure(REPORT.raw, 5)
+    first = most_overconfident(REPORT.raw, 5)
     scores = np.abs(REPORT.raw.target - REPORT.raw.mean) / REPORT.raw.std
     assert scores[first].tolist() == sorted(scores, reverse=True)[:5]
 
@@ -169,7 +169,7 @@ def test_the_page_says_what_was_found(tmp_path):
         "3 of 250 variances were below the floor",
         "2 of 250 rows have no value",
         "Compared with",
-        "too sure",
+        "overconfident",
     ):
         assert words in page
     for heading in IN_TABLE.values():
@@ -206,12 +206,12 @@ def test_hostile_texts_stay_text(show):
 
 def test_rows_are_sorted_and_paged(show):
     page = show(REPORT)
-    assert shown_rows(page) == wrongly_sure(REPORT.raw, 25).tolist()
+    assert shown_rows(page) == most_overconfident(REPORT.raw, 25).tolist()
     page.click("#next")
-    assert shown_rows(page) == wrongly_sure(REPORT.raw, 50)[25:].tolist()
+    assert shown_rows(page) == most_overconfident(REPORT.raw, 50)[25:].tolist()
     assert page.inner_text("#status") == "26 to 50 of 200 rows"
     page.click("#table th[data-key=target] button")
-    chosen = wrongly_sure(REPORT.raw, 200)
+    chosen = most_overconfident(REPORT.raw, 200)
     assert shown_rows(page) == chosen[np.argsort(-REPORT.raw.target[chosen])][:25].tolist()
 
 
@@ -219,7 +219,7 @@ def test_the_curves_can_be_read_with_the_keyboard(show):
     page = show(REPORT)
     page.focus("#coverage")
     page.keyboard.press("Home")
-    assert page.get_attribute("#coverage", "aria-valuetext").startswith("0 % wanted")
+    assert page.get_attribute("#coverage", "aria-valuetext").startswith("0 % expected")
     frame = page.locator("#errors .frame").first
     frame.focus()
     assert f"{error_bins(REPORT.raw)[0]['count']} rows" in frame.get_attribute("aria-valuetext")

@@ -15,6 +15,7 @@ from ...posthoc import Calibrator, load_calibrator
 from ..prediction_report import CALIBRATOR, PredictionReport, read_predictions
 from ..report import Differences
 from .measures import ClassPredictions
+from .page import write_class_page
 
 
 #: Digits of the probabilities in the file.
@@ -161,8 +162,6 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
         }
 
     def _write_page(self, path: Path, comparison: Differences | None, other: str) -> None:
-        from .page import write_class_page
-
         write_class_page(self, path, comparison, other)
 
     def _plotter(self) -> Callable[[ClassificationReport, Path], list[Path]]:

@@ -16,6 +16,7 @@ from ...posthoc import QuantileCalibrator
 from ..prediction_report import CALIBRATOR, PredictionReport, read_predictions
 from ..report import Differences
 from .measures import RegressionPredictions
+from .page import write_number_page
 
 
 #: Digits of the numbers in the file: those of a float32, and some.
@@ -125,8 +126,6 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
             yield line if texts is None else {**line, "text": texts[place]}
 
     def _write_page(self, path: Path, comparison: Differences | None, other: str) -> None:
-        from .page import write_number_page
-
         write_number_page(self, path, comparison, other)
 
     def _plotter(self) -> Callable[[RegressionReport, Path], list[Path]]:

@@ -16,6 +16,7 @@ from ...posthoc import cross_fitted_confidence
 from ...tables import format_number, markdown_table
 from ..report import Differences, SavedReport, p_value_cell, write_lines
 from .examples import FINISHED, Example, ExampleFile
+from .page import write_page
 
 
 @dataclass
@@ -153,8 +154,6 @@ class EvaluationReport(SavedReport):
             write_lines(path, self.examples)
 
     def _write_page(self, path: Path, comparison: Differences | None, other: str) -> None:
-        from .page import write_page
-
         write_page(self, path, comparison, other)
 
     def _plotter(self) -> Callable[[EvaluationReport, Path], list[Path]]:
