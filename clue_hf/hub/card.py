@@ -95,7 +95,9 @@ class CardOptions:
     def read(cls, path: Path) -> CardOptions:
         """The options that a card was written with, but the model's name."""
         data = ModelCard(path.read_text(encoding="utf-8"), ignore_metadata_errors=True).data
-        license, language = (value if isinstance(value, str) else None for value in (data.license, data.language))
+        license, language = (
+            data.get(name) if isinstance(data.get(name), str) else None for name in ("license", "language")
+        )
         tags = [tag for tag in data.get("tags") or () if tag not in TAGS]
         return cls(None, license, language, tuple(data.get("datasets") or ()), tuple(tags))
 

@@ -149,9 +149,9 @@ class CardResults:
             line += [format_metric(others.get(metric.key), **shown)] if others else []
             if self.differences:
                 difference = self.differences.get(metric.key)
+                p_value = None if difference is None else difference.get("p_value")
                 text = format_metric(difference, sign="+", **shown)
-                has_p_value = text != "-" and difference is not None and difference.p_value is not None
-                line.append(f"{text}, p = {difference.p_value:.3f}" if has_p_value else text)
+                line.append(text if p_value is None else f"{text}, p = {p_value:.3f}")
             lines.append(line)
         return markdown_table(lines)
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ..tables import format_number
+from .measured import Entry
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def metric_definitions(names: Iterable[str], kind: str = "") -> dict[str, str]:
 
 
 def format_metric(
-    entry: Mapping[str, Any] | None,
+    entry: Entry | None,
     name: str = "",
     kind: str = "",
     sign: str = "",
@@ -236,14 +236,14 @@ def format_metric(
 
 
 def format_interval(
-    entry: Mapping[str, Any] | None, name: str = "", kind: str = "", minus: str = "-", interval: str = "{} to {}"
+    entry: Entry | None, name: str = "", kind: str = "", minus: str = "-", interval: str = "{} to {}"
 ) -> str:
     """The interval of a metric alone, with the digits of [`format_metric`]; nothing where it has none."""
     texts = _number_texts(entry or {}, name, kind, "", minus)
     return interval.format(*texts[1:]) if len(texts) == 3 else ""
 
 
-def _number_texts(entry: Mapping[str, Any], name: str, kind: str, sign: str, minus: str) -> list[str]:
+def _number_texts(entry: Entry, name: str, kind: str, sign: str, minus: str) -> list[str]:
     """The value and, where there are any, both ends of the interval, all with the same digits."""
     numbers = [entry[key] for key in ("value", "low", "high") if entry.get(key) is not None]
     if entry.get("value") is None or not math.isfinite(numbers[0]):

@@ -51,7 +51,7 @@ def write_class_page(
         tiles=_tiles(report),
         summary=_summary(report),
         columns=columns,
-        main=[name for name in report.headings if name in columns["raw"]],
+        main=[name for name in report.main_metrics if name in columns["raw"]],
         shifted_metrics=SHIFTED,
         shifted=_shifted(report),
         detection_metrics=DETECTION,
