@@ -16,12 +16,13 @@ from ..data.labels import class_names, label_numbers
 from ..errors import UserError
 from ..inputs.images import make_transform
 from ..metrics import (
-    CLASSIFICATION_DEFINITIONS,
+    METRICS,
     Measured,
     best_threshold,
-    measured_classification,
-    measured_ood,
+    classification_report,
+    metric_definitions,
     normalized_entropy,
+    ood_report,
 )
 from ..models.arguments import VISION, make_classifier, make_regressor
 from ..models.loading import load_config, load_image_processor, load_tokenizer
@@ -56,7 +57,7 @@ class ClassificationExperiment(PredictingExperiment):
     `log_probabilities`, `labels`, and the `uncertainty` of methods that have their own.
     """
 
-    definitions: ClassVar = CLASSIFICATION_DEFINITIONS
+    definitions: ClassVar = metric_definitions(METRICS["classes"], "classes")
     task = "classification"
     calibrators: ClassVar = tuple(CALIBRATORS)
     columns: ClassVar = COLUMNS
@@ -203,13 +204,13 @@ class ClassificationExperiment(PredictingExperiment):
         found, tau = outcomes(view), None
         if VALIDATION in self.splits:
             tau = best_threshold(_uncertainty(outcomes(VALIDATION)), _wrong(outcomes(VALIDATION)))
-        measured = measured_classification(
-            np.exp(found["log_probabilities"]), found["labels"], _uncertainty(found), tau, 1, resamples=resamples
+        measured = classification_report(
+            np.exp(found["log_probabilities"]), found["labels"], _uncertainty(found), resamples, tau, rejection=False
         )
         if view in self.report_splits:
             return measured
         inside = outcomes(next(split for split in self.report_splits if view.startswith(f"{split}-")))
-        return {**measured, **measured_ood(_uncertainty(inside), _uncertainty(found), resamples)}
+        return {**measured, **ood_report(_uncertainty(inside), _uncertainty(found), resamples)}
 
     def judged(self, outcome: Outcome) -> tuple[dict[str, np.ndarray], np.ndarray]:
         return {"uncertainty": _uncertainty(outcome)}, 1.0 - _wrong(outcome)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..metrics.bootstrap import Measured, difference_p_value
+from ..metrics.measured import Measured, difference_p_value
 from ..tables import markdown_table
 
 
@@ -59,7 +59,7 @@ def compare_methods(
     for metric in metrics:
         means, drawn = {}, {}
         for name, runs in methods.items():
-            values = np.stack([run[metric].values for run in runs])
+            values = np.stack([run[metric].resampled for run in runs])
             seeds = draws(*values.shape)
             means[name] = float(np.mean([run[metric].value for run in runs]))
             drawn[name] = np.take_along_axis(values, seeds, axis=0).mean(0)

@@ -15,7 +15,7 @@ from ..data.targets import TargetScale, find_target_column, target_values
 from ..inputs.images import make_transform
 from ..inputs.number_data import TableDataset
 from ..inputs.table_preprocessor import TablePreprocessor
-from ..metrics import REGRESSION_DEFINITIONS, Measured, measured_regression
+from ..metrics import METRICS, Measured, metric_definitions, regression_report
 from ..models.arguments import VISION, make_regressor, make_tabular_regressor
 from ..models.loading import is_tabular, load_image_processor, load_tokenizer
 from ..posthoc import QuantileCalibrator
@@ -38,7 +38,7 @@ class RegressionExperiment(PredictingExperiment):
     holds `mean`, `variance` and `labels` in the units of the target, and the `pit` of methods that recalibrate it.
     """
 
-    definitions: ClassVar = REGRESSION_DEFINITIONS
+    definitions: ClassVar = metric_definitions(METRICS["numbers"], "numbers")
     task = "regression"
     plain_objective = "mse"
     calibrators: ClassVar = (QuantileCalibrator.name,)
@@ -128,7 +128,7 @@ class RegressionExperiment(PredictingExperiment):
 
     def measure(self, view: str, outcomes: Callable[[str], Outcome], resamples: int) -> dict[str, Measured]:
         found = outcomes(view)
-        return measured_regression(
+        return regression_report(
             found["mean"],
             np.sqrt(found["variance"]),
             found["labels"],

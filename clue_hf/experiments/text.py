@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,11 +15,11 @@ from ..evaluation import UncertaintyEvaluator, token_statistics
 from ..evaluation.text.measures import REFERENCE_VALUES, Columns, read_texts
 from ..metrics import (
     Measured,
+    calibration_intervals,
+    cluster_mean_interval,
     corpus_quality,
-    measured_calibration,
-    measured_cluster_mean,
-    measured_corpus_quality,
-    measured_rejection,
+    corpus_quality_interval,
+    rejection_reports,
 )
 from ..models.arguments import make_model
 from ..models.loading import load_tokenizer
@@ -178,15 +177,15 @@ class TextExperiment(Experiment):
         outputs, references = (found[name].tolist() for name in ("outputs", "references"))
         errors, uncertainties, confidences, correct = (found[name] for name in REFERENCE_VALUES)
         example = np.repeat(np.arange(len(found["lengths"])), found["lengths"])
-        calibration = measured_calibration(errors, uncertainties, confidences, correct, example, resamples=resamples)
+        calibration = calibration_intervals(errors, uncertainties, confidences, correct, example, resamples=resamples)
         error, uncertainty = (
-            measured_cluster_mean(np.bincount(example, values, len(outputs)), found["lengths"], resamples)
+            cluster_mean_interval(np.bincount(example, values, len(outputs)), found["lengths"], resamples)
             for values in (errors, uncertainties)
         )
         scores, quality = self.judged(found)
-        rejection = measured_rejection(scores, quality, REJECTION, resamples)
+        rejection = rejection_reports(scores, quality, metrics=REJECTION, resamples=resamples)
         return {
-            "quality": measured_corpus_quality(self.quality, outputs, references, resamples),
+            "quality": corpus_quality_interval(self.quality, outputs, references, resamples),
             "error": error,
             "uncertainty": uncertainty,
             "gap": error - uncertainty,
@@ -218,9 +217,6 @@ class TextExperiment(Experiment):
 
 def _ranking(room: list[Measured], ratio: list[Measured]) -> Measured:
     """`mean(D) * (PRR_a - PRR_b)`, on all examples and on each resample."""
-    difference = ratio[0] - ratio[1]
-    return replace(
-        difference,
-        value=(room[0].value + room[1].value) / 2 * difference.value,
-        values=(room[0].values + room[1].values) / 2 * difference.values,
-    )
+    difference, mean_room = ratio[0] - ratio[1], (room[0].value + room[1].value) / 2
+    values = (room[0].resampled + room[1].resampled) / 2 * difference.resampled
+    return Measured.from_resamples(mean_room * difference.value, values, difference.n, difference.reason)

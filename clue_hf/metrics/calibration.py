@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from .arrays import checked_arrays
-from .bootstrap import Interval, Measured, check_options
-from .clusters import resampled_sums
+from .bootstrap import check_options, resampled_sums
+from .measured import Measured
 
 
 def alignment_error(error: Any, uncertainty: Any, num_bins: int = 15) -> float:
@@ -46,7 +46,7 @@ def calibration_intervals(
     resamples: int = 2000,
     level: float = 0.95,
     seed: int = 0,
-) -> dict[str, Interval]:
+) -> dict[str, Measured]:
     """
     [`alignment_error`] and [`confidence_calibration_error`] of tokens, with bootstrap intervals over the examples:
     tokens of one text are not independent, so a resample draws whole examples.
@@ -66,25 +66,9 @@ def calibration_intervals(
             As in [`bootstrap_interval`].
 
     Returns:
-        `dict[str, Interval]`: `alignment_error` and `confidence_calibration_error`; n is the number of examples.
+        `dict[str, Measured]`: `alignment_error` and `confidence_calibration_error`; n is the number of examples.
     """
     check_options(resamples, level)
-    arrays = (error, uncertainty, confidence, correct, example_of_token)
-    measured = measured_calibration(*arrays, num_bins=num_bins, resamples=resamples, seed=seed)
-    return {name: found.interval(level) for name, found in measured.items()}
-
-
-def measured_calibration(
-    error: Any,
-    uncertainty: Any,
-    confidence: Any,
-    correct: Any,
-    example_of_token: Any,
-    num_bins: int = 15,
-    resamples: int = 2000,
-    seed: int = 0,
-) -> dict[str, Measured]:
-    """The same with their values on each resample."""
     error, uncertainty, confidence, correct = checked_arrays(
         error=error, uncertainty=uncertainty, confidence=confidence, correct=correct
     )
@@ -104,7 +88,8 @@ def measured_calibration(
     for name, first in (("alignment_error", 1), ("confidence_calibration_error", 1 + num_bins)):
         columns = slice(first, first + num_bins)
         values = np.abs(drawn[:, columns]).sum(axis=1) / drawn[:, 0]
-        measured[name] = Measured(_mean_gap(table[:, columns], len(error)), None, len(examples), values)
+        value = _mean_gap(table[:, columns], len(error))
+        measured[name] = Measured.from_resamples(value, values, len(examples), level=level)
     return measured
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import ItemsView, Iterator, KeysView, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,13 @@ NAN = float("nan")
 _NUMBERS = ("value", "low", "high")
 
 
-@dataclass(frozen=True, eq=False)
-class Measured:
+@dataclass(frozen=True, eq=False, repr=False)
+class Measured(dict[str, Any]):
     """
     A metric on all items, with its bootstrap interval and, for the difference of two models, its p-value.
 
-    It also reads like the entry of a `report.json` that it becomes: `entry["value"]`, `entry.get("low")` (an undefined
-    number is nan as an attribute and `None` there). Two are equal if their entries are.
+    Like the outputs of transformers it is a dict as well: the entry of a `report.json`. `entry["value"]` and
+    `entry.get("low")` are plain data, `None` where the attribute is nan. Two are equal if their entries are.
 
     Args:
         value (`float`):
@@ -29,7 +29,7 @@ class Measured:
             Why it has no value, where it has none.
         n (`int`, *optional*, defaults to 0):
             Number of items.
-        values (`np.ndarray`, *optional*):
+        resampled (`np.ndarray`, *optional*):
             The metric on each resample, nan where it is undefined. Not kept in files.
         low, high (`float`, *optional*):
             The ends of the interval; nan where no resample has a value.
@@ -39,7 +39,7 @@ class Measured:
             zero. Never 0: at least 2 / (1 + B). nan where no resample has a value.
         undefined (`int`, *optional*, defaults to 0):
             Number of resamples on which the metric was nan; the interval leaves them out.
-        resampled (`bool`, *optional*, defaults to `False`):
+        has_interval (`bool`, *optional*, defaults to `False`):
             Whether there were any resamples.
         details (`Mapping`, *optional*):
             What else the entry holds, such as the `tau` of an uncertainty accuracy.
@@ -48,13 +48,24 @@ class Measured:
     value: float
     reason: str | None = None
     n: int = 0
-    values: np.ndarray | None = field(default=None, repr=False)
+    resampled: np.ndarray = field(default_factory=lambda: np.empty(0))
     low: float = NAN
     high: float = NAN
     p_value: float | None = None
     undefined: int = 0
-    resampled: bool = False
+    has_interval: bool = False
     details: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        entry: dict[str, Any] = {"value": self.value, "reason": self.reason, "n": self.n}
+        if self.has_interval:
+            entry.update(low=self.low, high=self.high)
+            if self.p_value is not None:
+                entry["p_value"] = self.p_value
+            if self.undefined and not self.reason:
+                entry["undefined"] = self.undefined
+        self.update({key: None if isinstance(v, float) and math.isnan(v) else v for key, v in entry.items()})
+        self.update(self.details)
 
     @classmethod
     def from_resamples(
@@ -66,77 +77,37 @@ class Measured:
         defined = values[~np.isnan(values)]
         low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2]).tolist() if len(defined) else (NAN, NAN)
         undefined = len(values) - len(defined)
-        return cls(float(value), reason, n, values, low, high, undefined=undefined, resampled=len(values) > 0)
+        return cls(float(value), reason, n, values, low, high, undefined=undefined, has_interval=len(values) > 0)
 
     def minus(self, other: Measured, level: float = 0.95) -> Measured:
         """The difference to a measurement on the same items and draws, with its interval and p-value."""
-        if self.values is None or other.values is None:
+        if any(measured.has_interval and not len(measured.resampled) for measured in (self, other)):
             raise ValueError("A paired difference needs the values on each resample, which files do not hold.")
-        value, values = self.value - other.value, self.values - other.values
-        found = Measured.from_resamples(value, values, self.n, self.reason or other.reason, level)
-        return Measured(**{**vars(found), "p_value": difference_p_value(values)})
+        value, values = self.value - other.value, self.resampled - other.resampled
+        difference = Measured.from_resamples(value, values, self.n, self.reason or other.reason, level)
+        return replace(difference, p_value=difference_p_value(values))
 
     def __sub__(self, other: Measured) -> Measured:
         return self.minus(other)
 
     def with_details(self, **details: Any) -> Measured:
         """The same with more in its entry."""
-        return Measured(**{**vars(self), "details": {**self.details, **details}})
+        return replace(self, details={**self.details, **details})
 
     def to_dict(self) -> dict[str, Any]:
-        """The entry of a `report.json`: plain data, with `None` for what is undefined."""
-        entry: dict[str, Any] = {"value": self.value, "reason": self.reason, "n": self.n}
-        if self.resampled:
-            entry.update(low=self.low, high=self.high)
-            if self.p_value is not None:
-                entry["p_value"] = self.p_value
-            if self.undefined and not self.reason:
-                entry["undefined"] = self.undefined
-        numbers = {name: None if isinstance(v, float) and math.isnan(v) else v for name, v in entry.items()}
-        return {**numbers, **self.details}
+        """The entry of a `report.json`, without anything else."""
+        return dict(self)
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> Measured:
         """Reads what [`to_dict`] gave."""
         rest = dict(entry)
-        resampled = "low" in rest
+        has_interval = "low" in rest
         value, low, high = (NAN if number is None else number for number in map(rest.pop, _NUMBERS, [None] * 3))
         p_value = (NAN if rest["p_value"] is None else rest["p_value"]) if "p_value" in rest else None
         rest.pop("p_value", None)
         reason, n, undefined = rest.pop("reason", None), rest.pop("n", 0), rest.pop("undefined", 0)
-        return cls(value, reason, n, None, low, high, p_value, undefined, resampled, rest)
-
-    def __getitem__(self, name: str) -> Any:
-        return self.to_dict()[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.to_dict()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.to_dict())
-
-    def keys(self) -> KeysView[str]:
-        """The keys of the entry."""
-        return self.to_dict().keys()
-
-    def items(self) -> ItemsView[str, Any]:
-        """The keys and values of the entry."""
-        return self.to_dict().items()
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """A value of the entry."""
-        return self.to_dict().get(name, default)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Measured | dict):
-            return NotImplemented
-        return self.to_dict() == (other if isinstance(other, dict) else other.to_dict())
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-#: A metric: measured, or as it stands in a `report.json`.
-Entry = Measured | Mapping[str, Any]
+        return cls(value, reason, n, np.empty(0), low, high, p_value, undefined, has_interval, rest)
 
 
 def difference_p_value(differences: np.ndarray) -> float:
@@ -160,13 +131,8 @@ def read_metrics(content: Any) -> Any:
     if not isinstance(content, dict):
         return content
     if "value" in content:
-        return Measured.from_dict(content)
+        return content if isinstance(content, Measured) else Measured.from_dict(content)
     return {name: read_metrics(part) for name, part in content.items()}
-
-
-def plain_data(value: Any) -> Any:
-    """For `json.dumps(default=...)`: a measured number as its entry, everything else as text."""
-    return value.to_dict() if isinstance(value, Measured) else str(value)
 
 
 def interval_description(resamples: int, items: str, level: float = 0.95, seed: int = 0) -> str:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..tables import format_number
-from .measured import Entry
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def metric_info(name: str, kind: str = "") -> MetricInfo:
     if info is None:
         base, _, number = name.rpartition("_")
         info = METRICS["shared"].get(base)
-        if info is None or not info.argument or not re.fullmatch(r"\d*\.?\d+", number):
+        if info is None or not info.argument or not re.fullmatch(r"[01]?\.?\d+", number) or float(number) > 1:
             known = ", ".join(name for infos in groups for name in infos)
             raise ValueError(f"There is no metric {name!r}; the metrics are {known}.")
     if METRICS["shared"].get(info.name) is not info:
@@ -207,7 +207,7 @@ def metric_definitions(names: Iterable[str], kind: str = "") -> dict[str, str]:
 
 
 def format_metric(
-    entry: Entry | None,
+    entry: Mapping[str, Any] | None,
     name: str = "",
     kind: str = "",
     sign: str = "",
@@ -236,14 +236,14 @@ def format_metric(
 
 
 def format_interval(
-    entry: Entry | None, name: str = "", kind: str = "", minus: str = "-", interval: str = "{} to {}"
+    entry: Mapping[str, Any] | None, name: str = "", kind: str = "", minus: str = "-", interval: str = "{} to {}"
 ) -> str:
     """The interval of a metric alone, with the digits of [`format_metric`]; nothing where it has none."""
     texts = _number_texts(entry or {}, name, kind, "", minus)
     return interval.format(*texts[1:]) if len(texts) == 3 else ""
 
 
-def _number_texts(entry: Entry, name: str, kind: str, sign: str, minus: str) -> list[str]:
+def _number_texts(entry: Mapping[str, Any], name: str, kind: str, sign: str, minus: str) -> list[str]:
     """The value and, where there are any, both ends of the interval, all with the same digits."""
     numbers = [entry[key] for key in ("value", "low", "high") if entry.get(key) is not None]
     if entry.get("value") is None or not math.isfinite(numbers[0]):

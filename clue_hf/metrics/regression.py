@@ -18,9 +18,9 @@ import numpy as np
 from scipy.special import ndtr
 
 from .arrays import checked_arrays
-from .bootstrap import NAN
 from .calibration import alignment_error
 from .curve import Order
+from .measured import NAN
 from .separation import Correlation
 
 

@@ -62,19 +62,19 @@ class PushMixin(Trainer):
         Writes the card of the model in `output_dir`: how to ask it for its uncertainty, how it was trained, and what
         a report there says. A card that somebody wrote is kept. `tasks` and `dataset_args` come from the model itself.
         """
-        from ..hub.card import Wishes, is_ours, write_card
+        from ..hub.card import CardOptions, is_ours, write_card
 
         path = Path(self.args.output_dir) / CARD
         if not self.is_world_process_zero() or (path.exists() and not is_ours(path)):
             return
-        wishes = Wishes(
+        options = CardOptions(
             self.hub_model_id or model_name,
             license,
             language,
             tuple(_listed(dataset_tags or dataset)),
             tuple(_listed(tags)),
         )
-        write_card(path.parent, wishes=wishes, training=self._known_training(finetuned_from))
+        write_card(path.parent, options=options, training=self._known_training(finetuned_from))
 
     def _known_training(self, base_model: str | None) -> Any:
         """What the trainer knows of itself, where no `results.json` tells more."""

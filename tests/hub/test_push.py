@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, TrainingArguments
 
 from clue_hf import UserError
-from clue_hf.hub.card import REPORT, Wishes, is_ours, write_card
+from clue_hf.hub.card import REPORT, CardOptions, is_ours, write_card
 from clue_hf.hub.push import check_secrets, collect_files, renew_card
 from clue_hf.models.uncertainty_file import write_uncertainty
 
@@ -368,7 +368,7 @@ def test_tokens_are_found_in_the_head_of_the_weights_too(model, monkeypatch):
 def test_a_card_by_hand_is_kept_and_its_own_is_renewed(tmp_path):
     model = tmp_path / "model"
     save_reported_classes(model)
-    path = write_card(model, wishes=Wishes(license="mit"))
+    path = write_card(model, options=CardOptions(license="mit"))
     assert 'pipeline("model")' in path.read_text()
     renew_card(model, "me/named")
     assert 'pipeline("me/named")' in path.read_text()

@@ -14,7 +14,7 @@ from ...errors import UserError
 from ...functional import check_choice
 from ...inputs.class_data import class_names_of
 from ...inputs.class_rows import Columns, ImageRows, Rows, make_rows
-from ...metrics import best_threshold
+from ...metrics import best_threshold, interval_description
 from ...posthoc import CALIBRATORS, Calibrator, ErrorPredictor
 from ...processes import process_state
 from ...tasks import CLASSIFICATION_PASSES, ClassificationTask
@@ -181,7 +181,7 @@ class ClassificationEvaluator(PredictionEvaluator):
             "uncertainty": "entropy of the probabilities / ln(number of classes)"
             if self.error_predictor is None
             else "error predicted by a second model, between the bounds of the validation data",
-            "interval": f"95 % percentile bootstrap over examples, {self.resamples} resamples, seed 0",
+            "interval": interval_description(self.resamples, "examples"),
             "settings": self._settings(),
             "versions": package_versions(),
         }

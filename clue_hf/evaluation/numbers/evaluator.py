@@ -11,6 +11,7 @@ from transformers.utils import logging
 
 from ...errors import UserError
 from ...inputs.number_rows import NumberColumns, NumberRows, make_rows, target_scale
+from ...metrics import interval_description
 from ...models.ensemble import Ensemble
 from ...models.loading import has_variance_head
 from ...posthoc import ErrorPredictor, QuantileCalibrator
@@ -198,7 +199,7 @@ class RegressionEvaluator(PredictionEvaluator):
         return {
             "target": target,
             "uncertainty": self._uncertainty(),
-            "interval": f"95 % percentile bootstrap over rows, {self.resamples} resamples, seed 0",
+            "interval": interval_description(self.resamples, "rows"),
             "notes": notes,
             "settings": self._settings(
                 variance_head=has_variance_head(self.model.config),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
-from ...metrics import regression_definition, regression_report
+from ...metrics import Measured, metric_definitions, regression_report
 from ...metrics.regression import Forecasts
 from ...posthoc import QuantileCalibrator
 
@@ -111,7 +111,7 @@ def check_levels(levels: Sequence[float]) -> None:
             raise ValueError(f"The level of an interval must be above 0 and below 1, but is {level}.")
 
 
-def measure(predicted: RegressionPredictions, resamples: int) -> dict[str, Any]:
+def measure(predicted: RegressionPredictions, resamples: int) -> dict[str, Measured]:
     """Every metric of [`~clue_hf.metrics.regression_report`]."""
     forecasts = predicted.forecasts
     return regression_report(
@@ -121,4 +121,4 @@ def measure(predicted: RegressionPredictions, resamples: int) -> dict[str, Any]:
 
 def definitions(metrics: dict[str, Any]) -> dict[str, str]:
     """What the metrics of a report are."""
-    return {name: regression_definition(name) for name in metrics["raw"]}
+    return metric_definitions(metrics["raw"], "numbers")

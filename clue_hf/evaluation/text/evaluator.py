@@ -15,7 +15,7 @@ from transformers.utils.logging import tqdm
 from ...data.columns import check_texts, column_values, find_pair
 from ...errors import UserError
 from ...functional import check_choice
-from ...metrics import quality_signature, sentence_quality
+from ...metrics import interval_description, quality_signature, sentence_quality
 from ...metrics.quality import QUALITIES
 from ...predictors.generate import collection_settings
 from ...processes import PartialState, process_state
@@ -229,7 +229,7 @@ class UncertaintyEvaluator:
             "compat": self.settings.compat,
             "quality": {name: quality_signature(name) for name in self.qualities},
             "scorers": words,
-            "interval": f"95 % percentile bootstrap over examples, {self.resamples} resamples, seed 0",
+            "interval": interval_description(self.resamples, "examples"),
             "generation": vars(self.settings),
             "signature": signature,
             "versions": package_versions(),
