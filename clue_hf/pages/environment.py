@@ -49,7 +49,7 @@ def metric_tile(entry: Entry | None, label: str, name: str = "", kind: str = "")
 
 
 def best_value(columns: Mapping[str, Mapping[str, Any]], name: str, kind: str) -> float | None:
-    """The best value of a metric among several columns; `None` if they do not differ or neither direction is better."""
+    """The best value of a metric among several columns; `None` if they are equal or no direction is better."""
     direction = metric_info(name, kind).direction
     values = [(metrics.get(name) or {}).get("value") for metrics in columns.values()]
     known = {value for value in values if value is not None}

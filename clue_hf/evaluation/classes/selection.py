@@ -1,4 +1,4 @@
-"""What the page and the figures of a report on a classifier show: curves, bins, and the most telling examples."""
+"""What the page and the figures of a report on a classifier show: curves, bins, and selected examples."""
 
 from __future__ import annotations
 

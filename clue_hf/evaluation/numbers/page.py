@@ -71,15 +71,15 @@ def _summary(report: RegressionReport) -> list[str]:
     root, expected = raw["mse"]["value"] ** 0.5, raw["sharpness"]["value"]
     side = "overconfident" if expected < root else "underconfident"
     sentences = [
-        f"The root mean squared error is {root:.4g}, and the model expects {expected:.4g} (root of the mean variance): "
-        f"on average it is {side}.",
+        f"The root mean squared error is {root:.4g}, and the model expects {expected:.4g} (root of the mean "
+        f"variance): on average it is {side}.",
         f"The 95 % intervals contain {raw['coverage_95']['value']:.1%} of the targets.",
     ]
     if report.calibrator is not None:
         before, after = (report.metrics[kind]["regression_ece"]["value"] for kind in ("raw", "calibrated"))
         coverage = report.metrics["calibrated"]["coverage_95"]["value"]
         sentences.append(
-            f"The calibrator ({report.calibrator.name}, fitted on validation data) changes the ECE from {before:.3f} to "
-            f"{after:.3f}; its 95 % intervals contain {coverage:.1%}."
+            f"The calibrator ({report.calibrator.name}, fitted on validation data) changes the ECE from {before:.3f} "
+            f"to {after:.3f}; its 95 % intervals contain {coverage:.1%}."
         )
     return sentences + [note for note in report.remarks() if not note.startswith("Calibrated:")]

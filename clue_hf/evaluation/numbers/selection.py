@@ -1,4 +1,4 @@
-"""What the page and the figures of a report on a regressor show: curves, bins, intervals, and the most telling rows."""
+"""What the page and the figures of a report on a regressor show: curves, bins, intervals, and selected rows."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def error_points(predicted: RegressionPredictions) -> dict[str, np.ndarray]:
 def sparsification_curves(kinds: dict[str, RegressionPredictions], points: int = 250) -> dict[str, np.ndarray]:
     """
     Mean squared error of the remaining rows, divided by that of all rows, by share removed: `share`, and for each kind
-    the curve by its variance and, as `KIND oracle`, the one by the error itself. If all errors are 0, all curves are 1.
+    the curve by its variance and, as `KIND oracle`, the one by the error itself; 1 everywhere if all errors are 0.
     """
     n = len(next(iter(kinds.values())))
     places = evenly_spaced(n, points)

@@ -32,7 +32,7 @@ GROUPS = {
 
 @dataclass(frozen=True)
 class ExampleNumbers:
-    """The numbers of all examples: quality and, by scorer, uncertainty and (where it has one) calibrated confidence."""
+    """The numbers of all examples: quality and, by scorer, uncertainty and (if it has one) calibrated confidence."""
 
     quality: np.ndarray
     uncertainty: dict[str, np.ndarray]
