@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
+from ..files import write_lines
 from ..posthoc.stored import Stored
 from ..tables import markdown_table, metric_cell
-from .report import Differences, SavedReport, write_lines
+from .report import Differences, SavedReport
 
 
 PREDICTIONS, CALIBRATOR = "predictions.jsonl", "calibrator.json"

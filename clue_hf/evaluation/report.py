@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from transformers.utils import logging
+
+from ..files import write_json, write_text
 
 
 logger = logging.get_logger(__name__)
@@ -54,7 +54,7 @@ class SavedReport(ABC):
         folder.mkdir(parents=True, exist_ok=True)
         self._save_rows(folder)
         summary = self.summary() + ("" if comparison is None else "\n" + self.comparison(comparison, other))
-        (folder / "summary.md").write_text(summary, encoding="utf-8", errors="replace")
+        write_text(folder / "summary.md", summary)
         self._write_page(folder / "report.html", comparison, other)
         self._save_plots(folder)
         if comparison is not None:
@@ -85,17 +85,3 @@ class SavedReport(ABC):
         """Which model on which data, where it is known: the beginning of a sentence."""
         told = self.description
         return f"{told['model']} on {told['data']}: " if "model" in told else ""
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Never half a file: whoever finds `report.json` finds a finished report."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
-
-
-def write_lines(path: Path, lines: Any) -> None:
-    """Writes a line of JSON for each of some dicts."""
-    with open(path, "w", encoding="utf-8", errors="replace") as file:
-        for line in lines:
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")

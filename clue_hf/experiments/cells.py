@@ -22,7 +22,7 @@ from transformers import TrainerCallback
 
 from ..config import CLUEConfig
 from ..errors import UserError
-from ..evaluation.report import write_json
+from ..files import write_json
 from ..objectives import OBJECTIVES
 from ..processes import process_state
 from ..trainer import CLUETrainer

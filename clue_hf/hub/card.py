@@ -15,6 +15,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from .. import __version__
 from ..errors import UserError
+from ..files import write_text
 from ..tables import markdown_table, metric_cell
 from .card_model import ModelFolder, Training, is_hub_id, read_training, short_name
 from .card_reports import COMPARED_WITH, REPORT, CardReport, Shown, read_report
@@ -95,10 +96,7 @@ def write_card(
         raise UserError(f"{path} was not written by clue-hf, or was edited since: move it away, or --overwrite true.")
     if report is not None:
         _copy_report(Path(report), folder / REPORT)
-    text = make_card(folder, baseline, wishes or Wishes(), training)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    write_text(path, make_card(folder, baseline, wishes or Wishes(), training))
     return path
 
 

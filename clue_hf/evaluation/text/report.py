@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from ...files import write_lines
 from ...metrics import paired_rejection_differences, split_of_area_gain
 from ...posthoc import cross_fitted_confidence
 from ...tables import markdown_table, metric_cell
-from ..report import Differences, SavedReport, write_lines
+from ..report import Differences, SavedReport
 from .examples import FINISHED, Example, ExampleFile
 
 
