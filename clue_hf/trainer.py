@@ -184,7 +184,7 @@ class CLUETrainer(SavingMixin, PushMixin, Seq2SeqTrainer):
         counts = self.task.count(batch_samples).to(device)
         if self.args.average_tokens_across_devices and self.args.world_size > 1:
             counts = self.accelerator.reduce(counts, "sum")
-        return counts // (self.get_tp_size() * self.get_cp_size() * self.get_sp_size())
+        return counts / (self.get_tp_size() * self.get_cp_size() * self.get_sp_size())
 
     def set_initial_training_values(self, args: Any, dataloader: Any) -> Any:
         values = super().set_initial_training_values(args, dataloader)
