@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,12 +17,13 @@ from .. import __version__
 from ..config import CLUEConfig
 from ..data.bad_rows import BadRows
 from ..errors import UserError
+from ..files import write_json, write_text
 from ..metrics import Measured
 from ..models.arguments import LoraArguments, ModelArguments
 from ..models.uncertainty_file import UNCERTAINTY_FILE
 from ..objectives import OBJECTIVES, check_suits
 from ..trainer import CLUETrainer
-from ..training.checkpoints import checkpoints, write_durably
+from ..training.checkpoints import checkpoints
 from ..training.locks import alone
 from ..training.saving import writing
 from .arguments import RunArguments
@@ -240,8 +240,8 @@ class Experiment(ABC):
             "versions": {"clue_hf": __version__, "torch": torch.__version__},
         }
         folder.mkdir(parents=True, exist_ok=True)
-        write_durably(folder / "results.json", json.dumps(results, indent=2, default=str) + "\n")
-        write_durably(folder / "results.md", "\n\n".join([self.table(rows), *self.bad_rows.summaries()]) + "\n")
+        write_json(folder / "results.json", results)
+        write_text(folder / "results.md", "\n\n".join([self.table(rows), *self.bad_rows.summaries()]) + "\n")
         try:
             from .training_curves import plot_training_curves
         except ImportError:

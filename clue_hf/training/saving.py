@@ -19,8 +19,9 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
 from ..errors import UserError
+from ..files import write_json
 from ..objectives import Objective
-from .checkpoints import damage, last_whole_checkpoint, remove, rotate, write_durably, write_manifest
+from .checkpoints import damage, last_whole_checkpoint, remove, rotate, write_manifest
 from .guards import TERMINATED, Termination
 from .locks import alone
 
@@ -129,7 +130,7 @@ class SavingMixin(Trainer):
             (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle, with the token in it
             changes = getattr(self, "_changes", [])
             content = {"fixed": self._settings(), "changes": changes, "all": self.args.to_dict()}
-            write_durably(folder / SETTINGS, json.dumps(content, indent=1, default=str) + "\n")
+            write_json(folder / SETTINGS, content, indent=1)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
