@@ -216,7 +216,7 @@ def format_metric(
 ) -> str:
     """
     A metric with its interval, as every table, page and card writes it: three digits after the point, one where a
-    number is 10 or larger or the metric goes from 0 to 100, and four in all in units of the target, whose size may be
+    number is 100 or larger or the metric goes from 0 to 100, and four in all in units of the target, whose size may be
     any. A dash where it is undefined.
 
     Args:
@@ -256,4 +256,4 @@ def _digits(size: float, unit: str) -> int:
     """How many digits after the point show numbers up to a size."""
     if unit.startswith("target"):
         return max(0, 3 - math.floor(math.log10(size))) if size else 3
-    return 1 if unit == "%" or size >= 10 else 3
+    return 1 if unit == "%" or size >= 100 else 3
