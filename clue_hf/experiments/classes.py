@@ -32,19 +32,13 @@ from ..training.collect import class_log_probabilities
 from .predictions import VALIDATION, Outcome, PredictingExperiment
 
 
-#: Columns of the table: heading, metric, digits.
+#: Metrics of the tables: of all, of two classes, and of corrupted copies.
 COLUMNS = (
-    ("error", "error", 3), ("ECE", "ece", 3), ("uA", "uncertainty_accuracy", 3), ("uAUC", "uncertainty_auc", 3),
-    ("corr", "residual_correlation", 3), ("W1", "wasserstein", 3), ("NLL", "nll", 3),
-    ("alignment error", "alignment_error", 3),
+    "error", "ece", "uncertainty_accuracy", "uncertainty_auc", "residual_correlation", "wasserstein", "nll",
+    "alignment_error",
 )  # fmt: skip
-
-
-FLIP_COLUMNS = {
-    "flip_error": "error with flip", "flip_f1": "F1", "flip_precision": "precision", "flip_tpr": "TPR",
-    "flip_tnr": "TNR",
-}  # fmt: skip
-OOD_COLUMNS = {"ood_auroc": "OOD AUROC", "ood_aupr": "OOD AUPR", "ood_fpr95": "OOD FPR95"}
+FLIP_COLUMNS = ("flip_error", "flip_f1", "flip_precision", "flip_tpr", "flip_tnr")
+OOD_COLUMNS = ("ood_auroc", "ood_aupr", "ood_fpr95")
 
 
 def corrupted_name(split: str, corruption: str, severity: int) -> str:
@@ -59,8 +53,9 @@ class ClassificationExperiment(PredictingExperiment):
 
     definitions: ClassVar = metric_definitions(METRICS["classes"], "classes")
     task = "classification"
+    kind = "classes"
     calibrators: ClassVar = tuple(CALIBRATORS)
-    columns: ClassVar = COLUMNS
+    columns: Sequence[str] = COLUMNS
     tradeoffs: ClassVar = (("error", "ece"), ("nll", "alignment_error"))
     kept = "Accuracy of the answers kept"
     corruptions: Sequence[str] = ()
@@ -195,10 +190,8 @@ class ClassificationExperiment(PredictingExperiment):
         return [view for split in self.report_splits for view in (split, *(corrupted_name(split, *c) for c in every))]
 
     def compared_columns(self, view: str) -> dict[str, dict[str, str]]:
-        [(title, columns)] = super().compared_columns(view).items()
-        if len(self.names) == 2:
-            columns = {"error": "error", **FLIP_COLUMNS, **columns}
-        return {title: columns if view in self.report_splits else {**columns, **OOD_COLUMNS}}
+        flipped = ("error", *FLIP_COLUMNS) if len(self.names) == 2 else ()
+        return {"": self.headings([*flipped, *COLUMNS, *(() if view in self.report_splits else OOD_COLUMNS)])}
 
     def measure(self, view: str, outcomes: Callable[[str], Outcome], resamples: int) -> dict[str, Measured]:
         found, tau = outcomes(view), None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,11 +24,9 @@ from ..training.collect import predicted_numbers
 from .predictions import VALIDATION, Outcome, PredictingExperiment
 
 
-#: Columns of the table: heading, metric, digits.
+#: Metrics of the table.
 COLUMNS = (
-    ("MSE", "mse", 3), ("ECE", "regression_ece", 3), ("corr PE", "corr_error_pe", 3),
-    ("corr Var", "corr_error_var", 3), ("NLL", "nll", 3), ("ENCE", "ence", 3), ("AUSE", "ause", 3),
-    ("alignment error", "alignment_error", 3),
+    "mse", "regression_ece", "corr_error_pe", "corr_error_var", "nll", "ence", "ause", "alignment_error",
 )  # fmt: skip
 
 
@@ -40,14 +38,16 @@ class RegressionExperiment(PredictingExperiment):
 
     definitions: ClassVar = metric_definitions(METRICS["numbers"], "numbers")
     task = "regression"
+    kind = "numbers"
     plain_objective = "mse"
     calibrators: ClassVar = (QuantileCalibrator.name,)
-    columns: ClassVar = COLUMNS
+    columns: Sequence[str] = COLUMNS
     tradeoffs: ClassVar = (("mse", "regression_ece"), ("nll", "ence"))
     kept = "Minus the mean squared error of the predictions kept"
     reading = (
         "MSE and alignment error in squared units of the target; ECE: mean gap of the coverage of central intervals;\n"
-        "ENCE, NLL, AUSE: lower is better; corr PE, corr Var: correlation of squared error with entropy and variance."
+        "ENCE, NLL, AUSE: lower is better; corr: correlation of the squared error with\n"
+        "the predictive entropy (PE) and the variance."
     )
 
     def __init__(self, *arguments: Any, table_columns: dict[str, Any] | None = None) -> None:

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from datasets import Dataset
@@ -15,7 +15,6 @@ from ..config import CLUEConfig
 from ..errors import UserError
 from ..models.uncertainty_file import write_uncertainty
 from ..posthoc.error_predictor import unscaled
-from ..tables import markdown_table
 from ..trainer import CLUETrainer
 from ..training.collect import predicted_numbers
 from .afterwards import ERROR_PREDICTOR, settings_of, train_error_predictor, train_members
@@ -30,9 +29,6 @@ ENSEMBLE = "ensemble"
 
 class PredictingExperiment(Experiment):
     """Classifiers and regressors: judged by what they predict, in one pass over each split."""
-
-    #: Columns of the table: heading, metric, digits.
-    columns: ClassVar[tuple[tuple[str, str, int], ...]]
 
     @property
     def follows(self) -> Sequence[str]:  # type: ignore[override]
@@ -164,7 +160,7 @@ class PredictingExperiment(Experiment):
             yield view, self.predict(trainer, trainer.task.prepare(data, trainer.args, view), view)
 
     def compared_columns(self, view: str) -> dict[str, dict[str, str]]:
-        return {"": {name: heading for heading, name, _ in self.columns}}
+        return {"": self.headings(self.columns)}
 
     @abstractmethod
     def ensembled(self, members: list[Outcome]) -> Outcome:
@@ -173,12 +169,3 @@ class PredictingExperiment(Experiment):
     def after_training(self, name: str, validation: Outcome) -> Callable[[Outcome], Outcome]:
         """A calibrator, fitted on what a model predicts for the validation data: from predictions to predictions."""
         return partial(self.calibrated, self.fit(name, validation))
-
-    def table(self, rows: list[dict[str, Any]]) -> str:
-        lines = [["objective", "split", *(heading for heading, _, _ in self.columns), "time/step"]]
-        for row in rows:
-            alpha = f" (alpha {row['alpha']:g})" if row["objective"].split()[0] == "clue" else ""
-            cells = ["-" if row.get(name) is None else f"{row[name]:.{digits}f}" for _, name, digits in self.columns]
-            time = f"{1000 * row['seconds_per_step']:.0f} ms"
-            lines.append([f"{row['objective']}{alpha}", row["split"], *cells, time])
-        return markdown_table(lines)

@@ -19,22 +19,19 @@ from ..metrics import (
     cluster_mean_interval,
     corpus_quality,
     corpus_quality_interval,
+    metric_definitions,
     rejection_reports,
 )
 from ..models.arguments import make_model
 from ..models.loading import load_tokenizer
 from ..models.tokenizer import train_tokenizer
-from ..tables import format_table
 from ..tasks import text_kind
 from ..trainer import CLUETrainer
 from .experiment import Experiment, Outcome
 
 
-#: Headings of the tables of a comparison, beside that of the quality.
-REFERENCE_COLUMNS = {
-    "error": "error", "uncertainty": "uncertainty", "gap": "gap", "alignment_error": "alignment error",
-    "token_ece": "token ECE",
-}  # fmt: skip
+#: Metrics on the reference tokens.
+REFERENCE_COLUMNS = ("error", "uncertainty", "gap", "alignment_error", "token_ece")
 #: What of each scorer a comparison measures.
 REJECTION = ("prr", "rejection_area", "oracle_area", "mean_quality")
 
@@ -42,13 +39,8 @@ REJECTION = ("prr", "rejection_area", "oracle_area", "mean_quality")
 class TextExperiment(Experiment):
     """Language models: quality of what they generate, calibration on the reference tokens."""
 
-    definitions: ClassVar = {
-        "error": "cross-entropy per reference token, nats",
-        "uncertainty": "entropy of the next-token distribution, nats",
-        "gap": "mean error - mean uncertainty",
-        "alignment_error": "15 equal-mass bins of the uncertainty, sum |B|/n |mean error - mean uncertainty|",
-        "token_ece": "top-1 probability against top-1 accuracy, 15 equal-width bins",
-    }
+    definitions: ClassVar = metric_definitions(REFERENCE_COLUMNS, "text")
+    kind = "text"
     reading = (
         "Error and uncertainty are nats per reference token; gap = error - uncertainty (above 0: too sure);\n"
         "alignment error and token ECE are 0 for a perfectly calibrated model."
@@ -56,11 +48,11 @@ class TextExperiment(Experiment):
     task = "language models"
     timed = "step_cost"
     tradeoffs: ClassVar = (("error", "alignment_error"), ("quality", "token_ece"))
-    higher: ClassVar = ("quality",)
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.quality = self.arguments.quality
+        self.columns = (*(() if self.quality == "none" else (self.quality,)), *REFERENCE_COLUMNS)
         self.kept = f"Mean quality ({self.quality}) of the outputs kept"
         self.processing_class: PreTrainedTokenizerBase = self._make_tokenizer()
 
@@ -92,9 +84,6 @@ class TextExperiment(Experiment):
             metrics = trainer.predict(data, metric_key_prefix=split).metrics or {}
             row[self.quality] = metrics[f"{split}_{self.quality}"]
         return {**row, **token_statistics(trainer, data, f"Scoring {split} references").summary()}
-
-    def table(self, rows: list[dict[str, Any]]) -> str:
-        return format_table(rows, self.quality)
 
     def _evaluator(self, config: CLUEConfig, **options: Any) -> UncertaintyEvaluator:
         return UncertaintyEvaluator(
@@ -165,7 +154,11 @@ class TextExperiment(Experiment):
             return {f"{prefix}_{name}": name for name in self.scorers}
 
         return {
-            "": {"quality": self.quality, **REFERENCE_COLUMNS, "mean_quality": f"mean {self.quality}"},
+            "": {
+                "quality": self.quality,
+                **self.headings(REFERENCE_COLUMNS),
+                "mean_quality": f"mean {self.quality}",
+            },
             "PRR by scorer: 1 is as good as knowing the quality, 0 is useless": every("prr"),
             "Raw area under the rejection curve, which depends on the quality": every("rejection_area"),
             "Difference of the raw area to the baseline: the part of a better ranking": every("area_ranking"),

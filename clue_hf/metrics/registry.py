@@ -245,8 +245,9 @@ def format_interval(
 
 def _number_texts(entry: Entry, name: str, kind: str, sign: str, minus: str) -> list[str]:
     """The value and, where there are any, both ends of the interval, all with the same digits."""
-    numbers = [entry[key] for key in ("value", "low", "high") if entry.get(key) is not None]
-    if entry.get("value") is None or not math.isfinite(numbers[0]):
+    known = {key: entry[key] for key in ("value", "low", "high") if entry.get(key) is not None}
+    numbers = [number for number in known.values() if math.isfinite(number)]
+    if not math.isfinite(known.get("value", math.nan)):
         return ["-"]
     digits = _digits(max(abs(number) for number in numbers), metric_info(name, kind).unit if name else "")
     return [format_number(number, digits, sign, minus) for number in numbers]
