@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..errors import UserError
-from ..hub.card import Wishes, write_card
+from ..hub.card import CardOptions, write_card
 from .parser import ConfigParser
 
 
@@ -55,7 +55,7 @@ def command(words: Sequence[str]) -> int:
     [arguments] = parser.parse(rest)
     if folder is None:
         raise UserError("Which model? clue-hf card DIR --report REPORT_DIR")
-    wishes = Wishes(arguments.model_id, arguments.license, arguments.language, tuple(arguments.datasets))
-    path = write_card(folder, arguments.report, arguments.baseline, wishes, overwrite=arguments.overwrite)
+    options = CardOptions(arguments.model_id, arguments.license, arguments.language, tuple(arguments.datasets))
+    path = write_card(folder, arguments.report, arguments.baseline, options, overwrite=arguments.overwrite)
     print(f"Written to {path}. Upload the model with it: clue-hf push {folder} {arguments.model_id or 'me/name'}")
     return 0

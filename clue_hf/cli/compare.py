@@ -15,7 +15,6 @@ from ..config import CLUEConfig
 from ..data.corruptions import CORRUPTIONS
 from ..data.loading import DataArguments
 from ..errors import UserError
-from ..evaluation.report import write_json
 from ..experiments.arguments import RunArguments, parse_severities
 from ..experiments.cells import Cell, Method, by_method, is_main_process, make_cells, run_cells
 from ..experiments.compared_view import ComparedView, mean_curves
@@ -25,6 +24,7 @@ from ..experiments.costs import cost_unit
 from ..experiments.experiment import Experiment, Outcome
 from ..experiments.make import load_data, make_experiment
 from ..experiments.predictions import ENSEMBLE, PredictingExperiment
+from ..files import write_json
 from ..hub.escape import without_secret_options
 from ..models.arguments import LoraArguments, ModelArguments, check_model
 from ..objectives import OBJECTIVES

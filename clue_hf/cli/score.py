@@ -15,9 +15,9 @@ from ..data.columns import check_column, column_values
 from ..data.loading import load_file
 from ..data.needs import bad_values
 from ..errors import UserError
-from ..metrics import rejection_definition, rejection_reports
+from ..metrics import format_metric, metric_definitions, metric_info, rejection_reports
 from ..metrics.arrays import NAN_POLICIES
-from ..tables import markdown_table, metric_cell
+from ..tables import markdown_table
 from .parser import ConfigParser
 
 
@@ -80,15 +80,12 @@ def command(words: Sequence[str]) -> int:
     print("\n\n".join([_table(reports), *bad_rows.summaries()]))
     for name, report in reports.items():
         for metric, entry in report["metrics"].items():
-            if entry["reason"]:
-                print(f"{name}: {metric} is not defined: {entry['reason']}.")
+            if entry.reason:
+                print(f"{name}: {metric} is not defined: {entry.reason}.")
     if arguments.output:
-        definitions = {
-            metric: rejection_definition(metric) for report in reports.values() for metric in report["metrics"]
-        }
         content = {
             "settings": asdict(arguments),
-            "definitions": definitions,
+            "definitions": metric_definitions(name for report in reports.values() for name in report["metrics"]),
             "skipped_rows": bad_rows.skipped,
             "scores": reports,
         }
@@ -112,7 +109,7 @@ def score_file(arguments: ScoreArguments, bad_rows: BadRows) -> dict[str, dict[s
     reports = rejection_reports(columns, quality, nan_policy=arguments.nan_policy, resamples=arguments.resamples)
     return {
         name: {
-            "n": metrics["mean_quality"]["n"],
+            "n": metrics["mean_quality"].n,
             "not_finite": int((~np.isfinite(columns[name])).sum()),
             "metrics": metrics,
         }
@@ -141,7 +138,7 @@ def _numbers(data: Any, path: str, option: str, allow_missing: bool) -> np.ndarr
 
 def _table(reports: dict[str, dict[str, Any]]) -> str:
     names = ["prr", "prr_0.5", "rejection_area", "oracle_area", "mean_quality", "aurc", "augrc"]
-    lines = [["uncertainty", "n", *names]]
+    lines = [["uncertainty", "n", *(metric_info(name).heading for name in names)]]
     for column, report in reports.items():
-        lines.append([column, str(report["n"]), *(metric_cell(report["metrics"][name]) for name in names)])
+        lines.append([column, str(report["n"]), *(format_metric(report["metrics"][name], name) for name in names)])
     return markdown_table(lines)

@@ -1,4 +1,4 @@
-"""A local page to try a model: an input, its answer, how uncertain it is, and whether it would rather not answer."""
+"""A local web page to try a model: its answer to an input, the uncertainty, and whether it abstains."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import socket
 import tempfile
 from collections.abc import Callable
-from html import escape
 from threading import Event
 from typing import Any
 
@@ -17,64 +16,37 @@ from ..errors import UserError
 from ..inputs.image_rows import ImageInputs
 from ..inputs.table_columns import TableColumn
 from ..inputs.table_rows import TableInputs
-from ..pages.parts import number_text
+from ..pages.environment import GRADIO, source
 from ..posthoc import AbstentionThreshold
 from ..predictors.base import Answer
 from ..predictors.numbers import NumberPredictor
 from ..predictors.text import TextPredictor
+from ..tables import format_number
 from .pipeline import CALIBRATE, UncertaintyPipeline
 
 
 logger = logging.get_logger(__name__)
-#: Tokens told of in the place of each token.
+#: Number of alternatives shown for each token.
 ALTERNATIVES = 5
-#: The entropy (nats) of a token that is shaded fully.
+#: Entropy (nats) from which a token is shaded fully.
 FULL_HEAT = 3.0
-#: Longest text and largest upload that are taken.
+#: Longest text and largest upload that are accepted.
 MAX_CHARACTERS, MAX_UPLOAD = 20_000, "20mb"
-#: Inputs that may wait for their turn; one runs at a time.
+#: Maximum number of queued inputs; one runs at a time.
 MAX_WAITING = 16
 LOCAL = ("127.0.0.1", "localhost", "::1")
 MISSING = "The demo needs gradio: pip install 'clue-hf[demo]'"
 
-CSS = """
-.gradio-container { --hot: #ffa364; font-family: system-ui, "Segoe UI", "Liberation Sans", Arial, sans-serif; }
-.dark { --hot: #9a4410; }
-.clue { line-height: 1.5; overflow-wrap: anywhere; }
-.clue h1 { font-size: 1.5rem; margin: 0; } .clue h2 { font-size: .85rem; margin: 1rem 0 .3rem; opacity: .75; }
-.clue .passage { padding: .55rem .75rem; border: 1px solid var(--border-color-primary); border-radius: 8px;
-  line-height: 2; white-space: pre-wrap; }
-.clue .token { position: relative; padding: .18em .08em; border-radius: 4px; cursor: help;
-  background: color-mix(in srgb, var(--hot) calc(var(--heat) * 100%), transparent); }
-.clue .token:hover, .clue .token:focus { outline: 2px solid var(--color-accent); }
-.clue .tip { display: none; position: absolute; left: 0; top: 100%; z-index: 9; min-width: 13rem; padding: .5rem .7rem;
-  border: 1px solid var(--border-color-primary); border-radius: 8px; background: var(--background-fill-primary);
-  box-shadow: 0 4px 14px rgb(0 0 0 / 16%); font-size: .82rem; line-height: 1.45; white-space: nowrap; }
-.clue .token:hover .tip, .clue .token:focus .tip { display: block; }
-.clue .row { display: flex; justify-content: space-between; gap: 1rem; font-variant-numeric: tabular-nums; }
-.clue .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8rem, 1fr)); gap: .6rem;
-  margin: .8rem 0; }
-.clue .tiles div { padding: .6rem .8rem; border: 1px solid var(--border-color-primary); border-radius: 8px; }
-.clue .tiles b { display: block; font-size: 1.35rem; font-variant-numeric: tabular-nums; }
-.clue .bar { height: .7rem; border-radius: 4px; background: var(--border-color-primary); }
-.clue .bar i { display: block; height: 100%; border-radius: 4px; background: var(--color-accent); }
-.clue .note { opacity: .75; font-size: .9rem; }
-.clue .verdict { padding: .6rem .8rem; border-radius: 8px; border-left: 5px solid #1a7f37; }
-.clue .abstain { border-left-color: #c2410c; }
-.overflowing, .overflowing > * { overflow: visible !important; }
-#risk input[type=number], #risk .min_value, #risk .max_value { display: none; }
-"""
-
 
 class Demo:
     """
-    What the page of a model holds.
+    The page of a model.
 
     Args:
         pipe ([`UncertaintyPipeline`]):
             The model.
         name (`str`):
-            What it is called.
+            Its name.
     """
 
     def __init__(self, pipe: UncertaintyPipeline, name: str) -> None:
@@ -85,20 +57,20 @@ class Demo:
         self.columns: list[TableColumn] = inputs.processing_class.columns if isinstance(inputs, TableInputs) else []
         self.takes_images = isinstance(inputs, ImageInputs)
 
-    def answer(self, level: float, risk: int, *given: Any) -> tuple[str, float | None, str]:
-        """What is shown of an input: the answer, its uncertainty, and whether to abstain."""
+    def answer(self, level: float, risk: int, *values: Any) -> tuple[str, float | None, str]:
+        """The answer to an input as HTML, its uncertainty, and whether to abstain as HTML."""
         try:
-            answer = self.pipe(self._input(given), **self._options(level))
+            answer = self.pipe(self._input(values), **self._options(level))
         except UserError as error:
-            return _page(f'<p role="alert">{safe(error)}</p>'), None, ""
+            return part_html("alert", str(error)), None, ""
         return self.answer_html(answer), answer["uncertainty"], self.verdict_html(answer["uncertainty"], risk)
 
-    def _input(self, given: tuple[Any, ...]) -> Any:
-        """What the model takes of the page's fields."""
+    def _input(self, fields: tuple[Any, ...]) -> Any:
+        """The input of the model from the fields of the page."""
         if self.columns:
-            values = zip(self.columns, given, strict=True)
+            values = zip(self.columns, fields, strict=True)
             return {column.name: None if value == "" else value for column, value in values}
-        [value] = given
+        [value] = fields
         if self.takes_images:
             if value is None:
                 raise UserError("Choose an image first.")
@@ -106,7 +78,7 @@ class Demo:
         if not value or not value.strip():
             raise UserError("Write a text first.")
         if len(value) > MAX_CHARACTERS:
-            raise UserError(f"The text has {len(value):,} characters; at most {MAX_CHARACTERS:,} are taken here.")
+            raise UserError(f"The text has {len(value):,} characters; at most {MAX_CHARACTERS:,} are supported here.")
         return value
 
     def _options(self, level: float) -> dict[str, Any]:
@@ -114,113 +86,51 @@ class Demo:
             return {"return_tokens": True, "num_alternatives": ALTERNATIVES}
         return {"level": level} if isinstance(self.pipe.predictor, NumberPredictor) else {}
 
-    # ---- as HTML; every text of a user or a model goes through `safe` ----
-
     def head_html(self) -> str:
-        """Which model it is, and what to do where it is not calibrated."""
-        head = f"<h1>{safe(self.name)}</h1>"
-        if self.pipe.deployed is None:
-            command = CALIBRATE.replace("MODEL", self.name)
-            head += (
-                '<p id="uncalibrated">This model has not been calibrated: its answers have an uncertainty but no '
-                f"confidence, and it cannot abstain. Calibrate it with <code>{safe(command)}</code></p>"
-            )
-        else:
-            data = self.pipe.deployed.data
-            rows = f"{data['rows']:,} rows of " if isinstance(data.get("rows"), int) else ""
-            head += f'<p class="note">Calibrated on {rows}{safe(data.get("name", "data without a name"))}.</p>'
-        return _page(head)
+        """The name of the model, and how to calibrate it if it is not."""
+        data = None if self.pipe.deployed is None else self.pipe.deployed.data
+        return part_html("head", self.name, data, CALIBRATE.replace("MODEL", self.name))
 
     def answer_html(self, answer: Answer) -> str:
-        """An answer and what its uncertainty means."""
-        if "generated_text" in answer:
-            shown = self._text_html(answer)
-        elif "label" in answer:
-            share = f"{answer['score']:.1%}"
-            shown = (
-                f'<h2>Label</h2><div class="row"><b id="label">{safe(answer["label"])}</b><span>{share}</span></div>'
-                f'<div class="bar"><i style="width:{share}"></i></div>'
-            )
-        else:
-            low, high = answer["interval"]
-            shown = _tiles(
-                mean=f"{answer['mean']:.4g}", std=f"{answer['std']:.4g}", interval=f"{low:.4g} to {high:.4g}"
-            )
-        percentile = answer["percentile"]
-        told = _tiles(
-            uncertainty=number_text(answer["uncertainty"]),
-            confidence=number_text(answer["confidence"]),
-            percentile="-" if percentile is None else f"{percentile:.0f}",
-        )
-        note = f'<p class="note">Uncertainty: {safe(self.pipe.predictor.definition)}</p>'
-        return _page(shown + told + note)
+        """An answer with its uncertainty."""
+        return part_html("answer", answer, self.pipe.predictor.definition, FULL_HEAT)
 
-    def _text_html(self, answer: Answer) -> str:
-        tokens = "".join(token_html(token) for token in answer["tokens"])
-        return (
-            f'<h2>Output</h2><div id="text" dir="auto">{safe(answer["generated_text"] or "(empty)")}</div>'
-            f'<h2>Its tokens, shaded by entropy: point at one for more</h2><div class="passage">{tokens}'
-            "</div>"
-        )
-
-    def verdict_html(self, uncertainty: float | None, risk: int) -> str:
+    def verdict_html(self, uncertainty: float | None, place: int) -> str:
         """Whether the model answers at the risk at this place of the slider."""
         if uncertainty is None or not self.thresholds:
             return ""
-        entry = self.thresholds[min(max(int(risk), 0), len(self.thresholds) - 1)]
+        entry = self.threshold(place)
         abstains = bool(entry.abstains([uncertainty])[0])
-        kind, word = ("verdict abstain", "Abstain") if abstains else ("verdict", "Answer")
         if entry.threshold is None:
-            why = f"No answer could be certified at this risk: {entry.reason}"
+            reason = f"No answer could be certified at this risk: {entry.reason}"
         elif math.isinf(entry.threshold):
-            why = "At this risk everything may be answered."
+            reason = "At this risk every input may be answered."
         else:
             relation = "not below" if abstains else "below"
-            why = f"The uncertainty {number_text(uncertainty)} is {relation} {number_text(entry.threshold)}."
-        return _page(
-            f'<div id="verdict" class="{kind}"><b>{word}</b> at a risk of {entry.max_risk:g}. {safe(why)}</div>'
-        )
+            reason = f"The uncertainty {format_number(uncertainty)} is {relation} {format_number(entry.threshold)}."
+        return part_html("verdict", abstains, entry.max_risk, reason)
+
+    def risk_html(self, place: int) -> str:
+        """The risk at this place of the slider."""
+        if not self.thresholds:
+            return ""
+        return part_html("target_risk", self.threshold(place).max_risk, [entry.max_risk for entry in self.thresholds])
+
+    def threshold(self, place: int) -> AbstentionThreshold:
+        """The threshold at a place of the slider."""
+        return self.thresholds[min(max(int(place), 0), len(self.thresholds) - 1)]
 
 
-def token_html(token: Answer) -> str:
-    """A token, shaded by its entropy; its probability and the alternatives show when it is pointed at or clicked."""
-    rows = [("probability", f"{token['probability']:.1%}"), ("entropy", f"{number_text(token['entropy'])} nats")]
-    others = [(other["token"], f"{other['probability']:.1%}") for other in token.get("alternatives", [])]
-    lines = "".join(f'<span class="row"><span>{safe(one)}</span><span>{two}</span></span>' for one, two in rows)
-    lines += "<b>Most probable here</b>" if others else ""
-    lines += "".join(
-        f'<span class="row alternative"><span>{safe(one)}</span><span>{two}</span></span>' for one, two in others
-    )
-    heat = min(1.0, max(0.0, token["entropy"] / FULL_HEAT))
-    text = safe(token["token"].replace("▁", " ").replace("Ġ", " ").replace("Ċ", "\n"))
-    return (
-        f'<span class="token" tabindex="0" style="--heat:{heat:.3f}">{text}<span class="tip" role="tooltip">{lines}'
-        "</span></span>"
-    )
-
-
-def safe(text: object) -> str:
-    """A text that is only a text, in HTML as in the templates that gradio fills (`${...}`, `{{...}}`)."""
-    escaped = escape(str(text))
-    for sign in "$`{}":
-        escaped = escaped.replace(sign, f"&#{ord(sign)};")
-    return escaped
-
-
-def _page(content: str) -> str:
-    return f'<div class="clue">{content}</div>'
-
-
-def _tiles(**values: str) -> str:
-    tiles = (f'<div><b id="{name}">{safe(value)}</b>{name}</div>' for name, value in values.items())
-    return f'<div class="tiles">{"".join(tiles)}</div>'
+def part_html(part: str, *values: Any) -> str:
+    """A part of the page (a macro of `demo.html`); every text in it is inert."""
+    return str(getattr(GRADIO.get_template("demo.html").module, part)(*values))
 
 
 # ---- gradio ----
 
 
 def import_gradio() -> Any:
-    """gradio, told beforehand to send nothing anywhere; raises where it is not installed."""
+    """Imports gradio with its analytics disabled; raises if it is not installed."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     try:
         import gradio
@@ -241,28 +151,32 @@ def build_page(demo: Demo) -> Any:
                 is_number = isinstance(predictor, NumberPredictor)
                 level = gr.Slider(0.5, 0.99, 0.95, step=0.01, label="Probability of the interval", visible=is_number)
                 button = gr.Button("Answer", variant="primary", elem_id="run")
-                risk, told = _risk_slider(gr, demo)
+                risk, risk_text = _risk_slider(gr, demo)
             with gr.Column(elem_classes="overflowing"):
                 shown = gr.HTML(elem_id="answer", elem_classes="overflowing")
                 verdict = gr.HTML(elem_id="abstention")
         uncertainty = gr.State(None)
         hidden = {"api_visibility": "private", "show_progress": "minimal"}
-        asked = {"inputs": [level, risk, *fields], "outputs": [shown, uncertainty, verdict], "concurrency_id": "model"}
-        button.click(demo.answer, **asked, **hidden)
+        request = {
+            "inputs": [level, risk, *fields],
+            "outputs": [shown, uncertainty, verdict],
+            "concurrency_id": "model",
+        }
+        button.click(demo.answer, **request, **hidden)
         if is_number:
-            level.release(demo.answer, **asked, **hidden)
+            level.release(demo.answer, **request, **hidden)
         elif not demo.takes_images:
-            fields[0].submit(demo.answer, **asked, **hidden)
+            fields[0].submit(demo.answer, **request, **hidden)
 
         def moved(value: float | None, place: int) -> tuple[str, str]:
-            return _risk_html(demo, place), demo.verdict_html(value, place)
+            return demo.risk_html(place), demo.verdict_html(value, place)
 
-        risk.change(moved, [uncertainty, risk], [told, verdict], **hidden)
+        risk.change(moved, [uncertainty, risk], [risk_text, verdict], **hidden)
     return page.queue(max_size=MAX_WAITING, default_concurrency_limit=1, api_open=False)
 
 
 def _fields(gr: Any, demo: Demo) -> list[Any]:
-    """What the user fills in."""
+    """The input fields."""
     if demo.takes_images:
         return [gr.Image(type="pil", sources=["upload", "clipboard"], label="Image", elem_id="input")]
     if not demo.columns:
@@ -271,36 +185,28 @@ def _fields(gr: Any, demo: Demo) -> list[Any]:
 
 
 def _field(gr: Any, column: TableColumn) -> Any:
-    """The field of a column, filled with what is usual; an empty one is a missing value."""
+    """The field of a column with a typical value; an empty one is a missing value."""
     if column.kind == "categorical":
         return gr.Dropdown(list(column.categories), value=next(iter(column.categories), None), label=column.name)
     if column.kind == "datetime":
         return gr.Textbox(label=column.name, placeholder="2024-05-31 14:30")
-    usual = next((feature.fill for feature in column.features if feature.part == "value"), None)
-    return gr.Number(usual, label=column.name)
+    typical = next((feature.fill for feature in column.features if feature.part == "value"), None)
+    return gr.Number(typical, label=column.name)
 
 
 def _risk_slider(gr: Any, demo: Demo) -> tuple[Any, Any]:
-    """A slider over the places of the stored risks, and the risk that it stands at."""
+    """A slider over the calibrated risks, and the text of the selected one."""
     last = max(len(demo.thresholds) - 1, 0)
     finite = [place for place, entry in enumerate(demo.thresholds) if math.isfinite(entry.threshold or math.inf)]
-    start = finite[-1] if finite else last  # where some is answered and some is not
-    told = gr.HTML(_risk_html(demo, start), elem_id="told")
+    start = finite[-1] if finite else last  # some inputs are answered, some are not
+    risk_text = gr.HTML(demo.risk_html(start), elem_id="told")
     movable = len(demo.thresholds) > 1
     slider = gr.Slider(0, max(last, 1), start, step=1, label="Target risk", visible=movable, elem_id="risk")
-    return slider, told
-
-
-def _risk_html(demo: Demo, place: int) -> str:
-    if not demo.thresholds:
-        return ""
-    stored = ", ".join(f"{entry.max_risk:g}" for entry in demo.thresholds)
-    entry = demo.thresholds[min(max(int(place), 0), len(demo.thresholds) - 1)]
-    return _page(f'<b>Target risk {entry.max_risk:g}</b> <span class="note">(calibrated: {stored})</span>')
+    return slider, risk_text
 
 
 def check_address(host: str, port: int) -> None:
-    """Raises where the page cannot be served there."""
+    """Raises if the page cannot be served at an address."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -334,9 +240,9 @@ def serve(
     gr = import_gradio()
     check_address(host, port)
     if host not in LOCAL:
-        logger.warning(f"Anybody who can reach {host}:{port} can use the model.")
+        logger.warning(f"Anyone who can reach {host}:{port} can use the model.")
     with tempfile.TemporaryDirectory(prefix="clue-hf-demo-") as uploads:
-        os.environ["GRADIO_TEMP_DIR"] = uploads  # uploaded images do not outlive the page
+        os.environ["GRADIO_TEMP_DIR"] = uploads  # deleted when the demo ends
         page = build_page(Demo(pipe, name))
         _launch(page, gr, host, port, open_browser)
         print(f"{name} at http://{host}:{port} (Ctrl-C ends it)", flush=True)
@@ -349,13 +255,13 @@ def serve(
 
 
 def _launch(page: Any, gr: Any, host: str, port: int, open_browser: bool) -> None:
-    """Starts to serve, with nothing that leaves this machine: system fonts, no share link, no documented API."""
+    """Starts the server; nothing leaves this machine: system fonts, no share link, no documented API."""
     launch: Callable[..., Any] = page.launch
     try:
         launch(
             server_name=host, server_port=port, share=False, inbrowser=open_browser, quiet=True, ssr_mode=False,
             prevent_thread_lock=True, footer_links=[], run_history=False, enable_monitoring=False, mcp_server=False,
-            pwa=False, max_file_size=MAX_UPLOAD, css=CSS,
+            pwa=False, max_file_size=MAX_UPLOAD, css=source("demo.css"),
             theme=gr.themes.Base(font=["Segoe UI", "Liberation Sans", "sans-serif"], font_mono=["monospace"]),
         )  # fmt: skip
     except OSError as error:

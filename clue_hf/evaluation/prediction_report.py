@@ -6,11 +6,12 @@ import json
 from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
+from ..files import write_lines
 from ..posthoc.stored import Stored
-from ..tables import markdown_table, metric_cell
-from .report import Differences, SavedReport, write_lines
+from ..tables import markdown_table
+from .report import Differences, SavedReport, p_value_cell
 
 
 PREDICTIONS, CALIBRATOR = "predictions.jsonl", "calibrator.json"
@@ -20,9 +21,6 @@ Predictions = TypeVar("Predictions")
 
 class PredictionReport(SavedReport, Generic[Predictions]):
     """Base of the reports about models that answer with a class or a number."""
-
-    #: Metrics of the printed table with their headings; the rest is in the JSON file.
-    headings: ClassVar[dict[str, str]]
 
     raw: Predictions
     calibrated: Predictions | None
@@ -34,15 +32,10 @@ class PredictionReport(SavedReport, Generic[Predictions]):
         return {"raw": self.raw} | ({} if self.calibrated is None else {"calibrated": self.calibrated})
 
     def table(self) -> str:
-        """The main metrics as a markdown table, each with its interval."""
-        lines = [["metric", *self.kinds]]
-        for name, heading in self._shown(self.metrics):
-            lines.append([heading, *(self.cell(name, self.metrics[kind][name]) for kind in self.kinds)])
-        return markdown_table(lines)
-
-    def cell(self, name: str, entry: dict[str, Any], sign: str = "") -> str:
-        """A metric with its interval, as a table shows it."""
-        return metric_cell(entry, sign=sign)
+        names = [name for name in self.main_metrics if name in self.metrics["raw"]]
+        columns = [["metric", *self._headings(names)]]
+        columns += [[kind, *self._cells(self.metrics[kind], names)] for kind in self.kinds]
+        return markdown_table([list(line) for line in zip(*columns, strict=True)])
 
     @abstractmethod
     def compare(self, other: Self, resamples: int = 2000) -> Differences:
@@ -52,21 +45,15 @@ class PredictionReport(SavedReport, Generic[Predictions]):
         """
 
     def difference_table(self, differences: Differences) -> str:
-        lines = [["metric", *(word for kind in differences for word in (kind, "p"))]]
-        for name, heading in self._shown(differences):
-            cells = [heading]
-            for found in differences.values():
-                entry = found.get(name) or {"value": None}
-                p_value = entry.get("p_value")
-                cells += [self.cell(name, entry, "+"), "-" if p_value is None else f"{p_value:.3f}"]
-            lines.append(cells)
-        return markdown_table(lines)
-
-    def _shown(self, metrics: dict[str, Any]) -> list[tuple[str, str]]:
-        return [(name, heading) for name, heading in self.headings.items() if name in metrics["raw"]]
+        names = [name for name in self.main_metrics if name in differences["raw"]]
+        columns = [["metric", *self._headings(names)]]
+        for kind, metrics in differences.items():
+            columns.append([kind, *self._cells(metrics, names, "+")])
+            columns.append(["p", *(p_value_cell(metrics.get(name)) for name in names)])
+        return markdown_table([list(line) for line in zip(*columns, strict=True)])
 
     def _passes(self) -> str:
-        """How a prediction was had."""
+        """How the predictions were computed."""
         passes = self.description["settings"]["mc_samples"]
         return f"the mean of {passes} passes with dropout" if passes else "one pass"
 
@@ -82,8 +69,7 @@ class PredictionReport(SavedReport, Generic[Predictions]):
             self.calibrator.save(folder / CALIBRATOR)
 
 
-def read_report(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What `save` wrote: metrics and description, and the rows of the file of predictions."""
-    content = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+def read_predictions(folder: Path) -> list[dict[str, Any]]:
+    """The rows of the file of predictions that `save` wrote."""
     with open(folder / PREDICTIONS, encoding="utf-8") as file:
-        return content, [json.loads(line) for line in file]
+        return [json.loads(line) for line in file]

@@ -1,15 +1,17 @@
-"""What the reports of all evaluations share: the files that they write, and how they tell of a comparison."""
+"""What the reports of all kinds share: their files, their tables, and the paired differences of two of them."""
 
 from __future__ import annotations
 
-import json
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from transformers.utils import logging
+
+from ..files import write_json, write_text
+from ..metrics import Measured, format_metric, metric_info
+from ..tables import format_number, markdown_table
 
 
 logger = logging.get_logger(__name__)
@@ -21,8 +23,17 @@ Differences = dict[str, dict[str, Any]]
 class SavedReport(ABC):
     """Base of the reports."""
 
+    #: Kind of the report in the registry of metrics.
+    kind: ClassVar[str]
+    #: Metrics of the printed table; the others are in the JSON file.
+    main_metrics: ClassVar[tuple[str, ...]]
+
     metrics: dict[str, Any]
     description: dict[str, Any]
+
+    @abstractmethod
+    def table(self) -> str:
+        """The main metrics as a markdown table, each with its interval."""
 
     @abstractmethod
     def summary(self) -> str:
@@ -30,7 +41,7 @@ class SavedReport(ABC):
 
     @abstractmethod
     def difference_table(self, differences: Differences) -> str:
-        """What `compare` found as a markdown table."""
+        """The result of `compare` as a markdown table."""
 
     def comparison(self, differences: Differences, other: str) -> str:
         """The differences to another report as a sentence and a markdown table."""
@@ -44,9 +55,9 @@ class SavedReport(ABC):
 
         Args:
             folder (`str`):
-                Where to.
+                The folder to write to.
             comparison (`dict`, *optional*):
-                What `compare` found: it goes into the summary, the page and `comparison.json`.
+                The result of `compare`: it goes into the summary, the page and `comparison.json`.
             other (`str`, *optional*):
                 Name of the model that this one was compared with.
         """
@@ -54,7 +65,7 @@ class SavedReport(ABC):
         folder.mkdir(parents=True, exist_ok=True)
         self._save_rows(folder)
         summary = self.summary() + ("" if comparison is None else "\n" + self.comparison(comparison, other))
-        (folder / "summary.md").write_text(summary, encoding="utf-8", errors="replace")
+        write_text(folder / "summary.md", summary)
         self._write_page(folder / "report.html", comparison, other)
         self._save_plots(folder)
         if comparison is not None:
@@ -83,19 +94,25 @@ class SavedReport(ABC):
 
     def _subject(self) -> str:
         """Which model on which data, where it is known: the beginning of a sentence."""
-        told = self.description
-        return f"{told['model']} on {told['data']}: " if "model" in told else ""
+        description = self.description
+        return f"{description['model']} on {description['data']}: " if "model" in description else ""
+
+    def _headings(self, names: Sequence[str]) -> list[str]:
+        return [metric_info(name, self.kind).heading for name in names]
+
+    def _cells(self, metrics: Mapping[str, Measured], names: Sequence[str], sign: str = "") -> list[str]:
+        """Metrics with their intervals; a dash for those that are not there."""
+        return [format_metric(metrics.get(name), name, self.kind, sign) for name in names]
+
+    def _metric_table(self, first: Sequence[str], rows: Mapping[Any, Mapping[str, Measured]], names: Any) -> str:
+        """A line per row: its label or labels, then its metrics."""
+        lines = [[*first, *self._headings(names)]]
+        for label, metrics in rows.items():
+            labels = [label] if isinstance(label, str) else [*label]
+            lines.append([*labels, *self._cells(metrics, names)])
+        return markdown_table(lines)
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Never half a file: whoever finds `report.json` finds a finished report."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
-
-
-def write_lines(path: Path, lines: Any) -> None:
-    """Writes a line of JSON for each of some dicts."""
-    with open(path, "w", encoding="utf-8", errors="replace") as file:
-        for line in lines:
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+def p_value_cell(measured: Measured | None) -> str:
+    """The p-value of a difference, with three digits."""
+    return format_number(None if measured is None else measured.p_value)

@@ -18,12 +18,13 @@ from ..inputs.base import InputSettings
 from ..inputs.images import make_transform
 from ..inputs.labels import Labelled, class_rows, make_inputs
 from ..metrics import (
-    CLASSIFICATION_DEFINITIONS,
+    METRICS,
     Measured,
     best_threshold,
-    measured_classification,
-    measured_ood,
+    classification_report,
+    metric_definitions,
     normalized_entropy,
+    ood_report,
 )
 from ..models.arguments import VISION, make_classifier, make_regressor
 from ..models.loading import load_config, load_image_processor, load_tokenizer
@@ -33,19 +34,13 @@ from ..trainer import CLUETrainer
 from .predictions import VALIDATION, Outcome, PredictingExperiment
 
 
-#: Columns of the table: heading, metric, digits.
+#: Metrics of the tables: of all, of two classes, and of corrupted copies.
 COLUMNS = (
-    ("error", "error", 3), ("ECE", "ece", 3), ("uA", "uncertainty_accuracy", 3), ("uAUC", "uncertainty_auc", 3),
-    ("corr", "residual_correlation", 3), ("W1", "wasserstein", 3), ("NLL", "nll", 3),
-    ("alignment error", "alignment_error", 3),
+    "error", "ece", "uncertainty_accuracy", "uncertainty_auc", "residual_correlation", "wasserstein", "nll",
+    "alignment_error",
 )  # fmt: skip
-
-
-FLIP_COLUMNS = {
-    "flip_error": "error with flip", "flip_f1": "F1", "flip_precision": "precision", "flip_tpr": "TPR",
-    "flip_tnr": "TNR",
-}  # fmt: skip
-OOD_COLUMNS = {"ood_auroc": "OOD AUROC", "ood_aupr": "OOD AUPR", "ood_fpr95": "OOD FPR95"}
+FLIP_COLUMNS = ("flip_error", "flip_f1", "flip_precision", "flip_tpr", "flip_tnr")
+OOD_COLUMNS = ("ood_auroc", "ood_aupr", "ood_fpr95")
 
 
 def corrupted_name(split: str, corruption: str, severity: int) -> str:
@@ -58,11 +53,11 @@ class ClassificationExperiment(PredictingExperiment):
     `log_probabilities`, `labels`, and the `uncertainty` of methods that have their own.
     """
 
-    definitions: ClassVar = CLASSIFICATION_DEFINITIONS
+    definitions: ClassVar = metric_definitions(METRICS["classes"], "classes")
     task = "classification"
-    family = "classes"
+    kind = "classes"
     calibrators: ClassVar = tuple(CALIBRATORS)
-    columns: ClassVar = COLUMNS
+    columns: Sequence[str] = COLUMNS
     tradeoffs: ClassVar = (("error", "ece"), ("nll", "alignment_error"))
     kept = "Accuracy of the answers kept"
     corruptions: Sequence[str] = ()
@@ -189,22 +184,20 @@ class ClassificationExperiment(PredictingExperiment):
         return [view for split in self.report_splits for view in (split, *(corrupted_name(split, *c) for c in every))]
 
     def compared_columns(self, view: str) -> dict[str, dict[str, str]]:
-        [(title, columns)] = super().compared_columns(view).items()
-        if len(self.names) == 2:
-            columns = {"error": "error", **FLIP_COLUMNS, **columns}
-        return {title: columns if view in self.report_splits else {**columns, **OOD_COLUMNS}}
+        flipped = ("error", *FLIP_COLUMNS) if len(self.names) == 2 else ()
+        return {"": self.headings([*flipped, *COLUMNS, *(() if view in self.report_splits else OOD_COLUMNS)])}
 
     def measure(self, view: str, outcomes: Callable[[str], Outcome], resamples: int) -> dict[str, Measured]:
         found, tau = outcomes(view), None
         if VALIDATION in self.splits:
             tau = best_threshold(_uncertainty(outcomes(VALIDATION)), _wrong(outcomes(VALIDATION)))
-        measured = measured_classification(
-            np.exp(found["log_probabilities"]), found["labels"], _uncertainty(found), tau, 1, resamples=resamples
+        measured = classification_report(
+            np.exp(found["log_probabilities"]), found["labels"], _uncertainty(found), resamples, tau, rejection=False
         )
         if view in self.report_splits:
             return measured
         inside = outcomes(next(split for split in self.report_splits if view.startswith(f"{split}-")))
-        return {**measured, **measured_ood(_uncertainty(inside), _uncertainty(found), resamples)}
+        return {**measured, **ood_report(_uncertainty(inside), _uncertainty(found), resamples)}
 
     def judged(self, outcome: Outcome) -> tuple[dict[str, np.ndarray], np.ndarray]:
         return {"uncertainty": _uncertainty(outcome)}, 1.0 - _wrong(outcome)

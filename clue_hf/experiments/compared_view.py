@@ -1,4 +1,4 @@
-"""Several methods on the same data: what a comparison found, as tables and as what its pictures show."""
+"""Several methods on the same data: the result of a comparison, as tables and as what its figures show."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ComparedView:
         baseline (`str`):
             The method that the others are compared with.
         compared (`Mapping`):
-            What [`compare_methods`] found.
+            The result of [`compare_methods`].
         tables (`Mapping[str, Mapping[str, str]]`):
             Titles of the tables, the main one's empty, and the metrics of each with their headings.
         costs (`Mapping`):

@@ -1,4 +1,4 @@
-"""Pictures of a comparison (the extra `plots`): what calibration costs, and the rejection curves of each method."""
+"""Figures of a comparison (the extra `plots`): what calibration costs, and the rejection curves of each method."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ..evaluation.text.plots import FAINT, INK, MUTED, panel_grid, save_figures
-from ..evaluation.text.selection import LIGHT, curve_limits
+from ..pages.figures import DASHED, curve_figure, panel_grid, save_figures, titled_figure
+from ..pages.palette import FAINT, INK, LIGHT, MUTED
+from ..pages.selection import curve_limits
 from .compared_view import SHARES, ComparedView, pareto_front
 
 
-#: Points and lines of methods beyond the colours repeat them with another marker and line style.
-MARKERS, DASHES = "osD^v", ("-", (0, (4, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)), (0, (2.5, 1)))
+#: Methods beyond the number of colours reuse them with another marker and line style.
+MARKERS, DASHES = "osD^v", ("-", DASHED, (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)), (0, (2.5, 1)))
 
-#: Largest value over the smallest from which an axis is logarithmic.
+#: Ratio of the largest to the smallest value from which an axis is logarithmic.
 WIDE = 20
 
 
@@ -36,10 +37,10 @@ def plot_comparison(view: ComparedView, folder: str | Path) -> dict[str, list[Pa
 
 def _tradeoffs(view: ComparedView) -> Figure:
     methods = [name for name in view.compared if not np.isnan(_point(view, name, *view.tradeoffs[0])).any()]
-    figure = Figure(figsize=(6.2 * len(view.tradeoffs), 4.7 + 0.21 * -(-len(methods) // 3)), layout="constrained")
+    size = (6.2 * len(view.tradeoffs), 4.7 + 0.21 * -(-len(methods) // 3))
+    figure = titled_figure(f"What calibration costs: {view.name}", size)
     for axes, (x, y) in zip(figure.subplots(1, len(view.tradeoffs), squeeze=False)[0], view.tradeoffs, strict=True):
         _tradeoff(axes, view, methods, x, y)
-    figure.suptitle(f"What calibration costs: {view.name}", x=0.01, ha="left", weight="bold", fontsize=12)
     handles: list[Any] = [
         Line2D([], [], ls="", label=name, **_marker(view, number, name)) for number, name in enumerate(methods)
     ]
@@ -50,8 +51,8 @@ def _tradeoffs(view: ComparedView) -> Figure:
 
 def _tradeoff(axes: Axes, view: ComparedView, methods: list[str], x: str, y: str) -> None:
     """
-    Methods as points; the better corner is the one below, on the left or the right. Crosses are the intervals of the
-    paired differences to the baseline, put around the points: what all methods share does not tell them apart.
+    Methods as points, and the Pareto front. Crosses are the intervals of the paired differences to the baseline, drawn
+    around the points: variation that all methods share is left out.
     """
     signs = np.array([-1 if name in view.higher else 1 for name in (x, y)])
     points = {}
@@ -66,8 +67,8 @@ def _tradeoff(axes: Axes, view: ComparedView, methods: list[str], x: str, y: str
     arrows = ["→ better" if name in view.higher else "← better" for name in (x, y)]
     axes.set_xlabel(f"{view.heading(x)}  ({arrows[0]})")
     axes.set_ylabel(f"{view.heading(y)}  ({arrows[1].replace('←', '↓').replace('→', '↑')})")
-    for scale, found in zip((axes.set_xscale, axes.set_yscale), np.array(list(points.values())).T, strict=True):
-        if found.min() > 0 and found.max() > WIDE * found.min():
+    for scale, values in zip((axes.set_xscale, axes.set_yscale), np.array(list(points.values())).T, strict=True):
+        if values.min() > 0 and values.max() > WIDE * values.min():
             scale("log")
     axes.grid()
 
@@ -78,22 +79,21 @@ def _point(view: ComparedView, method: str, x: str, y: str) -> np.ndarray:
 
 
 def _spread(view: ComparedView, method: str, metric: str) -> tuple[float, float]:
-    """How far the interval of the difference to the baseline reaches below and above it; none of its own."""
+    """How far the interval of the difference to the baseline reaches below and above it; 0 for the baseline itself."""
     entry = view.compared[method][metric]
     below, above = entry.difference - entry.difference_low, entry.difference_high - entry.difference
-    return (0.0, 0.0) if method == view.baseline else (max(below, 0.0), max(above, 0.0))  # a biased metric may lie out
+    # the value of a biased metric may be outside its interval
+    return (0.0, 0.0) if method == view.baseline else (max(below, 0.0), max(above, 0.0))
 
 
 def _rejection_curves(view: ComparedView) -> Figure:
     names = list(next(iter(view.curves.values())))
+    title, xlabel = f"Rejecting the least certain: {view.name}", "Share of outputs rejected"
     if len(names) > 1:
-        figure, panels = panel_grid(f"Rejecting the least certain: {view.name}", names, [],
-                                    "Share of outputs rejected", view.kept)  # fmt: skip
+        figure, panels = panel_grid(title, names, [], xlabel, view.kept)
     else:
-        figure = Figure(figsize=(8.4, 4.8), layout="constrained")
-        panels = {names[0]: figure.subplots()}
-        panels[names[0]].set_title(f"Rejecting the least certain: {view.name}", weight="bold", pad=10)
-        panels[names[0]].set(xlabel="Share of outputs rejected", ylabel=view.kept)
+        figure, axes = curve_figure(title, xlabel, view.kept)
+        panels = {names[0]: axes}
     for name, axes in panels.items():
         for number, (method, curves) in enumerate(view.curves.items()):
             style = _style(number)
@@ -107,7 +107,7 @@ def _rejection_curves(view: ComparedView) -> Figure:
 
 
 def _marker(view: ComparedView, number: int, method: str) -> dict[str, Any]:
-    """The point of a method; that of the baseline is a ring, so that others are seen within it."""
+    """The point of a method; that of the baseline is a ring, so that others inside it are visible."""
     style = _style(number)
     if method == view.baseline:
         return {"color": style["color"], "marker": "o", "ms": 11, "mfc": "none", "mew": 1.8}

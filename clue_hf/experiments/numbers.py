@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from ..inputs.base import InputSettings
 from ..inputs.images import make_transform
 from ..inputs.labels import Labelled, make_inputs, number_rows
 from ..inputs.table_preprocessor import TablePreprocessor
-from ..metrics import REGRESSION_DEFINITIONS, Measured, measured_regression
+from ..metrics import METRICS, Measured, metric_definitions, regression_report
 from ..models.arguments import VISION, make_regressor, make_tabular_regressor, reads_table
 from ..models.loading import load_image_processor, load_tokenizer
 from ..posthoc import QuantileCalibrator
@@ -24,11 +24,9 @@ from ..trainer import CLUETrainer
 from .predictions import Outcome, PredictingExperiment
 
 
-#: Columns of the table: heading, metric, digits.
+#: Metrics of the table.
 COLUMNS = (
-    ("MSE", "mse", 3), ("ECE", "regression_ece", 3), ("corr PE", "corr_error_pe", 3),
-    ("corr Var", "corr_error_var", 3), ("NLL", "nll", 3), ("ENCE", "ence", 3), ("AUSE", "ause", 3),
-    ("alignment error", "alignment_error", 3),
+    "mse", "regression_ece", "corr_error_pe", "corr_error_var", "nll", "ence", "ause", "alignment_error",
 )  # fmt: skip
 
 
@@ -38,17 +36,18 @@ class RegressionExperiment(PredictingExperiment):
     holds `mean`, `variance` and `labels` in the units of the target, and the `pit` of methods that recalibrate it.
     """
 
-    definitions: ClassVar = REGRESSION_DEFINITIONS
+    definitions: ClassVar = metric_definitions(METRICS["numbers"], "numbers")
     task = "regression"
-    family = "numbers"
+    kind = "numbers"
     plain_objective = "mse"
     calibrators: ClassVar = (QuantileCalibrator.name,)
-    columns: ClassVar = COLUMNS
+    columns: Sequence[str] = COLUMNS
     tradeoffs: ClassVar = (("mse", "regression_ece"), ("nll", "ence"))
     kept = "Minus the mean squared error of the predictions kept"
     reading = (
         "MSE and alignment error in squared units of the target; ECE: mean gap of the coverage of central intervals;\n"
-        "ENCE, NLL, AUSE: lower is better; corr PE, corr Var: correlation of squared error with entropy and variance."
+        "ENCE, NLL, AUSE: lower is better; corr: correlation of the squared error with\n"
+        "the predictive entropy (PE) and the variance."
     )
 
     def __init__(self, *arguments: Any, table_columns: dict[str, Any] | None = None) -> None:
@@ -129,7 +128,7 @@ class RegressionExperiment(PredictingExperiment):
 
     def measure(self, view: str, outcomes: Callable[[str], Outcome], resamples: int) -> dict[str, Measured]:
         found = outcomes(view)
-        return measured_regression(
+        return regression_report(
             found["mean"],
             np.sqrt(found["variance"]),
             found["labels"],

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from ..posthoc import ErrorPredictor
 from ..posthoc.error_predictor import halves
 from ..posthoc.rules import check_posthoc
 from ..predictors.base import predict_rows
-from ..tables import markdown_table
 from ..trainer import CLUETrainer
 from .afterwards import ERROR_PREDICTOR, train_error_predictor, train_members
 from .arguments import RunArguments
@@ -34,10 +33,6 @@ ENSEMBLE = "ensemble"
 class PredictingExperiment(Experiment):
     """Classifiers and regressors: judged by what they predict, in one pass over each split."""
 
-    #: Columns of the table: heading, metric, digits.
-    columns: ClassVar[tuple[tuple[str, str, int], ...]]
-    #: What the models predict: `"classes"` or `"numbers"`.
-    family: ClassVar[str]
     #: Reads the rows of the splits, as it does in use.
     inputs: Inputs
 
@@ -97,7 +92,7 @@ class PredictingExperiment(Experiment):
                 raise UserError(f"{name} is for models that write texts, and this one does not: leave it out.")
         arguments = self.arguments
         check_posthoc(
-            self.family, arguments.calibrator, arguments.error_predictor, arguments.ensemble, VALIDATION in self.splits
+            self.kind, arguments.calibrator, arguments.error_predictor, arguments.ensemble, VALIDATION in self.splits
         )
 
     # ---- training ----
@@ -114,7 +109,7 @@ class PredictingExperiment(Experiment):
         stored: dict[str, Any] = {}
         if arguments.error_predictor:
             # a calibrator of numbers is fitted to the predicted variance, on rows that did not fit its predictor
-            both = bool(arguments.calibrator) and self.family == "numbers"
+            both = bool(arguments.calibrator) and self.kind == "numbers"
             count = len(outcomes[VALIDATION]["labels"])
             chosen, rest = halves(count) if both else (np.arange(count), np.arange(count))
             outcomes, settings = self.predict_errors(outcomes, config, folder / ERROR_PREDICTOR, chosen)
@@ -171,7 +166,7 @@ class PredictingExperiment(Experiment):
             yield view, self.predict(trainer, self.labelled(data, view), f"Predicting {view}")
 
     def compared_columns(self, view: str) -> dict[str, dict[str, str]]:
-        return {"": {name: heading for heading, name, _ in self.columns}}
+        return {"": self.headings(self.columns)}
 
     @abstractmethod
     def ensembled(self, members: list[Outcome]) -> Outcome:
@@ -180,12 +175,3 @@ class PredictingExperiment(Experiment):
     def after_training(self, name: str, validation: Outcome) -> Callable[[Outcome], Outcome]:
         """A calibrator, fitted on what a model predicts for the validation data: from predictions to predictions."""
         return partial(self.calibrated, self.fit(name, validation))
-
-    def table(self, rows: list[dict[str, Any]]) -> str:
-        lines = [["objective", "split", *(heading for heading, _, _ in self.columns), "time/step"]]
-        for row in rows:
-            alpha = f" (alpha {row['alpha']:g})" if row["objective"].split()[0] == "clue" else ""
-            cells = ["-" if row.get(name) is None else f"{row[name]:.{digits}f}" for _, name, digits in self.columns]
-            time = f"{1000 * row['seconds_per_step']:.0f} ms"
-            lines.append([f"{row['objective']}{alpha}", row["split"], *cells, time])
-        return markdown_table(lines)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,27 +16,24 @@ from ..evaluation.text.measures import REFERENCE_VALUES, Columns, read_texts
 from ..inputs.text import has_text_pairs
 from ..metrics import (
     Measured,
+    calibration_intervals,
+    cluster_mean_interval,
     corpus_quality,
-    measured_calibration,
-    measured_cluster_mean,
-    measured_corpus_quality,
-    measured_rejection,
+    corpus_quality_interval,
+    metric_definitions,
+    rejection_reports,
 )
 from ..models.arguments import make_model
 from ..models.kind import text_task
 from ..models.loading import load_tokenizer
 from ..models.tokenizer import train_tokenizer
 from ..posthoc.rules import check_posthoc
-from ..tables import format_table
 from ..trainer import CLUETrainer
 from .experiment import Experiment, Outcome
 
 
-#: Headings of the tables of a comparison, beside that of the quality.
-REFERENCE_COLUMNS = {
-    "error": "error", "uncertainty": "uncertainty", "gap": "gap", "alignment_error": "alignment error",
-    "token_ece": "token ECE",
-}  # fmt: skip
+#: Metrics on the reference tokens.
+REFERENCE_COLUMNS = ("error", "uncertainty", "gap", "alignment_error", "token_ece")
 #: What of each scorer a comparison measures.
 REJECTION = ("prr", "rejection_area", "oracle_area", "mean_quality")
 
@@ -45,13 +41,8 @@ REJECTION = ("prr", "rejection_area", "oracle_area", "mean_quality")
 class TextExperiment(Experiment):
     """Language models: quality of what they generate, calibration on the reference tokens."""
 
-    definitions: ClassVar = {
-        "error": "cross-entropy per reference token, nats",
-        "uncertainty": "entropy of the next-token distribution, nats",
-        "gap": "mean error - mean uncertainty",
-        "alignment_error": "15 equal-mass bins of the uncertainty, sum |B|/n |mean error - mean uncertainty|",
-        "token_ece": "top-1 probability against top-1 accuracy, 15 equal-width bins",
-    }
+    definitions: ClassVar = metric_definitions(REFERENCE_COLUMNS, "text")
+    kind = "text"
     reading = (
         "Error and uncertainty are nats per reference token; gap = error - uncertainty (above 0: too sure);\n"
         "alignment error and token ECE are 0 for a perfectly calibrated model."
@@ -59,12 +50,12 @@ class TextExperiment(Experiment):
     task = "language models"
     timed = "step_cost"
     tradeoffs: ClassVar = (("error", "alignment_error"), ("quality", "token_ece"))
-    higher: ClassVar = ("quality",)
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.quality = self.arguments.quality
         check_posthoc("text", self.arguments.calibrator, self.arguments.error_predictor, self.arguments.ensemble)
+        self.columns = (*(() if self.quality == "none" else (self.quality,)), *REFERENCE_COLUMNS)
         self.kept = f"Mean quality ({self.quality}) of the outputs kept"
         self.processing_class: PreTrainedTokenizerBase = self._make_tokenizer()
 
@@ -107,22 +98,15 @@ class TextExperiment(Experiment):
         evaluator.model, evaluator.tokenizer = trainer.accelerator.unwrap_model(trainer.model), self.processing_class
         report = evaluator.evaluate(self.splits[split], config.source_column, config.target_column)
         references = report.metrics["references"]
-        names = ("error", "uncertainty", "alignment_error", "token_ece")
-        values = {name: references[name]["value"] for name in names}
+        values = {name: references[name].value for name in ("error", "uncertainty", "alignment_error", "token_ece")}
         correct = sum(sum(example["reference_correct"]) for example in report.examples)  # on the main process
         return {
-            self.quality: report.metrics["quality"][self.quality]["corpus"]["value"],
-            "error": values["error"],
-            "uncertainty": values["uncertainty"],
+            self.quality: report.metrics["quality"][self.quality]["corpus"].value,
+            **values,
             "gap": values["error"] - values["uncertainty"],
-            "alignment_error": values["alignment_error"],
-            "token_ece": values["token_ece"],
             "token_accuracy": correct / max(references["tokens"], 1),
             "tokens": references["tokens"],
         }
-
-    def table(self, rows: list[dict[str, Any]]) -> str:
-        return format_table(rows, self.quality)
 
     def _evaluator(self, config: CLUEConfig, **options: Any) -> UncertaintyEvaluator:
         return UncertaintyEvaluator(
@@ -194,7 +178,11 @@ class TextExperiment(Experiment):
             return {f"{prefix}_{name}": name for name in self.scorers}
 
         return {
-            "": {"quality": self.quality, **REFERENCE_COLUMNS, "mean_quality": f"mean {self.quality}"},
+            "": {
+                "quality": self.quality,
+                **self.headings(REFERENCE_COLUMNS),
+                "mean_quality": f"mean {self.quality}",
+            },
             "PRR by scorer: 1 is as good as knowing the quality, 0 is useless": every("prr"),
             "Raw area under the rejection curve, which depends on the quality": every("rejection_area"),
             "Difference of the raw area to the baseline: the part of a better ranking": every("area_ranking"),
@@ -206,15 +194,15 @@ class TextExperiment(Experiment):
         outputs, references = (found[name].tolist() for name in ("outputs", "references"))
         errors, uncertainties, confidences, correct = (found[name] for name in REFERENCE_VALUES)
         example = np.repeat(np.arange(len(found["lengths"])), found["lengths"])
-        calibration = measured_calibration(errors, uncertainties, confidences, correct, example, resamples=resamples)
+        calibration = calibration_intervals(errors, uncertainties, confidences, correct, example, resamples=resamples)
         error, uncertainty = (
-            measured_cluster_mean(np.bincount(example, values, len(outputs)), found["lengths"], resamples)
+            cluster_mean_interval(np.bincount(example, values, len(outputs)), found["lengths"], resamples)
             for values in (errors, uncertainties)
         )
         scores, quality = self.judged(found)
-        rejection = measured_rejection(scores, quality, REJECTION, resamples)
+        rejection = rejection_reports(scores, quality, metrics=REJECTION, resamples=resamples)
         return {
-            "quality": measured_corpus_quality(self.quality, outputs, references, resamples),
+            "quality": corpus_quality_interval(self.quality, outputs, references, resamples),
             "error": error,
             "uncertainty": uncertainty,
             "gap": error - uncertainty,
@@ -246,9 +234,6 @@ class TextExperiment(Experiment):
 
 def _ranking(room: list[Measured], ratio: list[Measured]) -> Measured:
     """`mean(D) * (PRR_a - PRR_b)`, on all examples and on each resample."""
-    difference = ratio[0] - ratio[1]
-    return replace(
-        difference,
-        value=(room[0].value + room[1].value) / 2 * difference.value,
-        values=(room[0].values + room[1].values) / 2 * difference.values,
-    )
+    difference, mean_room = ratio[0] - ratio[1], (room[0].value + room[1].value) / 2
+    values = (room[0].resampled + room[1].resampled) / 2 * difference.resampled
+    return Measured.from_resamples(mean_room * difference.value, values, difference.n, difference.reason)

@@ -12,33 +12,66 @@ from typing import Any
 from urllib.parse import quote
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from .. import __version__
 from ..errors import UserError
-from ..tables import markdown_table, metric_cell
-from .card_model import ModelFolder, Training, is_hub_id, read_training, short_name
-from .card_reports import COMPARED_WITH, REPORT, CardReport, Shown, read_report
-from .escape import code_block, code_span, markdown_text, one_line, shareable_command, without_secrets
+from ..files import write_text
+from ..tables import format_number, markdown_table
+from .card_model import ModelFolder, Training, is_hub_id, read_training
+from .card_results import COMPARED_WITH, REPORT, CardResults, Report, read_comparison, read_report
+from .escape import (
+    code_block,
+    code_span,
+    markdown_text,
+    one_line,
+    shareable_command,
+    without_folders,
+    without_secrets,
+)
 
 
 CARD = "README.md"
 TAGS = ("clue", "uncertainty", "calibration")
-TEMPLATE = Path(__file__).with_name("card_template.md")
 #: Cards that PEFT and transformers leave in a folder by themselves, with nothing of the user's in them.
-OF_MACHINES = (
+GENERATED_CARDS = (
     "# Model Card for Model ID",
     "<!-- This model card has been generated automatically according to the information the Trainer had access to.",
 )
 #: Numbers of a training that a card shows, where they are there.
-OF_TRAINING = ("bleu", "rouge1", "rouge2", "rougeL", "chrf", "mse", "error", "uncertainty", "alignment_error",
-               "token_ece", "ece", "uncertainty_auc", "regression_ece", "nll")  # fmt: skip
+TRAINING_METRICS = (
+    "bleu", "rouge1", "rouge2", "rougeL", "chrf", "mse", "error", "uncertainty", "alignment_error", "token_ece", "ece",
+    "uncertainty_auc", "regression_ece", "nll",
+)  # fmt: skip
 # a card carries the hash of itself, from which it is seen whether somebody edited it
 _MARKED, _UNSIGNED = "<!-- clue-hf card ", "0" * 16
 _MARKER = re.compile(_MARKED + r"([0-9a-f]{16}); [^>]*-->")
 
 
+def _environment() -> Environment:
+    """Whatever a template shows is escaped for markdown, unless a filter or the code here made it markdown."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=True,
+        finalize=lambda value: value if hasattr(value, "__html__") else Markup(markdown_text(value)),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "address": lambda name: Markup(quote(name)),
+        "code": lambda text: Markup(code_span(text)),
+        "code_block": lambda text, language: Markup(code_block(text, language)),
+        "command": shareable_command,
+        "short_name": without_folders,
+    }
+    return environment
+
+
 @dataclass(frozen=True)
-class Wishes:
+class CardOptions:
     """
     What a card cannot know by itself.
 
@@ -46,9 +79,9 @@ class Wishes:
         model_id (`str`, *optional*):
             The model's name on the Hub; by default that of its folder.
         license, language (`str`, *optional*):
-            For the head of the card; only what is given is there.
+            License and language in the metadata of the card.
         datasets (`Sequence[str]`, *optional*):
-            Hub ids of the training data; by default those of the report's, where it is from the Hub.
+            Hub ids of the training data; by default that of the report, where it is from the Hub.
         tags (`Sequence[str]`, *optional*):
             Further tags.
     """
@@ -59,12 +92,22 @@ class Wishes:
     datasets: Sequence[str] = field(default_factory=tuple)
     tags: Sequence[str] = field(default_factory=tuple)
 
+    @classmethod
+    def read(cls, path: Path) -> CardOptions:
+        """The options that a card was written with, but the model's name."""
+        data = ModelCard(path.read_text(encoding="utf-8"), ignore_metadata_errors=True).data
+        license, language = (
+            data.get(name) if isinstance(data.get(name), str) else None for name in ("license", "language")
+        )
+        tags = [tag for tag in data.get("tags") or () if tag not in TAGS]
+        return cls(None, license, language, tuple(data.get("datasets") or ()), tuple(tags))
+
 
 def write_card(
     folder: str | Path,
-    report: str | Path | None = None,
+    report: str | Path | Report | None = None,
     baseline: str | Path | None = None,
-    wishes: Wishes | None = None,
+    options: CardOptions | None = None,
     training: Training | None = None,
     overwrite: bool = False,
 ) -> Path:
@@ -74,18 +117,18 @@ def write_card(
     Args:
         folder (`str`):
             The model's folder.
-        report (`str`, *optional*):
-            Folder of its report, of which all but the examples is copied into the model's; by default the report that
-            is there.
+        report (`str` or report, *optional*):
+            The folder of its report, which is copied into the model's folder without the examples, or a report in
+            memory; by default the report in the model's folder.
         baseline (`str`, *optional*):
-            Folder of the report about another model on the same data, or `"none"`; by default the one that this model
+            Folder of the report on another model on the same data, or `"none"`; by default the model that this one
             was compared with.
-        wishes ([`Wishes`], *optional*):
-            What else the card should say.
+        options ([`CardOptions`], *optional*):
+            Name, license, language, datasets and tags.
         training ([`Training`], *optional*):
-            How it was trained; by default as `results.json` tells.
+            How it was trained; by default as in `results.json`.
         overwrite (`bool`, *optional*, defaults to `False`):
-            Replace a card that somebody wrote.
+            Replace a card that somebody wrote or edited.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -93,52 +136,49 @@ def write_card(
     path = folder / CARD
     if not overwrite and path.exists() and not is_ours(path):
         raise UserError(f"{path} was not written by clue-hf, or was edited since: move it away, or --overwrite true.")
-    if report is not None:
+    if isinstance(report, str | Path):
         _copy_report(Path(report), folder / REPORT)
-    text = make_card(folder, baseline, wishes or Wishes(), training)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+        report = None
+    write_text(path, make_card(folder, baseline, options or CardOptions(), training, report))
     return path
 
 
 def is_ours(path: Path) -> bool:
     """Whether a card was written by a program and not touched since: it may be written again."""
     text = path.read_text(encoding="utf-8", errors="replace")
-    found = _MARKER.search(text)
-    if found is None:
-        return any(words in text for words in OF_MACHINES)
-    return found[1] == _digest(text.replace(f"{_MARKED}{found[1]}", f"{_MARKED}{_UNSIGNED}", 1))
+    marker = _MARKER.search(text)
+    if marker is None:
+        return any(line in text for line in GENERATED_CARDS)
+    return marker[1] == _digest(text.replace(f"{_MARKED}{marker[1]}", f"{_MARKED}{_UNSIGNED}", 1))
 
 
-def wishes_of(path: Path) -> Wishes:
-    """What was asked for when a card was written."""
-    data = ModelCard(path.read_text(encoding="utf-8"), ignore_metadata_errors=True).data
-    words = {name: data.get(name) for name in ("license", "language")}
-    given = {name: value if isinstance(value, str) else None for name, value in words.items()}
-    tags = [tag for tag in data.get("tags") or () if tag not in TAGS]
-    return Wishes(**given, datasets=tuple(data.get("datasets") or ()), tags=tuple(tags))
-
-
-def make_card(folder: Path, baseline: str | Path | None, wishes: Wishes, training: Training | None = None) -> str:
-    """The text of a card."""
+def make_card(
+    folder: Path,
+    baseline: str | Path | None,
+    options: CardOptions,
+    training: Training | None = None,
+    report: Report | None = None,
+) -> str:
+    """The text of a card; see [`write_card`]."""
     model, training = ModelFolder(folder), training or read_training(folder)
-    report = read_report(folder / REPORT) if (folder / REPORT / "report.json").is_file() else None
-    name = one_line(wishes.model_id or folder.resolve().name)
-    parts = {
-        "metadata": _metadata(model, training, report, wishes, name),
-        "marker": f"{_MARKED}{_UNSIGNED}; once edited it is yours, and is not written again -->",
-        "title": markdown_text(name.rsplit("/", 1)[-1]),
-        "about": _about(model, training),
-        "usage": f"{model.usage(name)}\n\n{model.about_answers()}",
-        "results": _results(folder, report, baseline, training),
-        "training": _training(training),
-        "definitions": _definitions(report, training),
-        "limits": _items(_limits(model, report)),
-    }
-    # one pass: a text that looks like a placeholder stays a text
-    template = TEMPLATE.read_text(encoding="utf-8")
-    text = without_secrets(re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template))
+    results = _results(folder / REPORT, report, baseline)
+    name = one_line(options.model_id or folder.resolve().name)
+    template = _environment().get_template("card.md")
+    text = template.render(
+        metadata=Markup(_metadata(model, training, results, options, name)),
+        marker=Markup(f"{_MARKED}{_UNSIGNED}; once edited it is yours, and is not written again -->"),
+        title=name.rsplit("/", 1)[-1],
+        name=name,
+        model=model,
+        training=training,
+        base_model=without_folders(model.adapter.get("base_model_name_or_path") or training.base_model or ""),
+        report=results,
+        table=Markup(results.table() if results else _training_table(training)),
+        pictures=sorted((folder / REPORT).glob("*.png")),
+        definitions=results.definitions() if results else _training_definitions(training),
+        versions=(results and results.report.description.get("versions")) or {"clue_hf": __version__},
+    )
+    text = without_secrets(text)
     return text.replace(f"{_MARKED}{_UNSIGNED}", f"{_MARKED}{_digest(text)}", 1)
 
 
@@ -146,8 +186,21 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def _results(folder: Path, report: Report | None, baseline: str | Path | None) -> CardResults | None:
+    """The report, in memory or in a folder, and the one to show beside it."""
+    if report is None and not (folder / "report.json").is_file():
+        return None
+    other = None
+    if baseline is None:
+        compared = folder / COMPARED_WITH
+        other = read_report(compared) if (compared / "report.json").is_file() else None
+    elif str(baseline).lower() != "none":
+        other = read_report(Path(baseline))
+    return CardResults(report or read_report(folder), read_comparison(folder), other)
+
+
 def _copy_report(source: Path, target: Path) -> None:
-    """Brings what a card shows into the folder of the model, so that its pictures are found there."""
+    """Copies what a card shows into the folder of the model, so that its pictures are found there."""
     read_report(source)
     if source.resolve() == target.resolve():
         return
@@ -158,28 +211,29 @@ def _copy_report(source: Path, target: Path) -> None:
     for path in sorted(source.iterdir()):
         if path.name in ("report.json", "comparison.json", "summary.md") or path.suffix in (".png", ".svg"):
             shutil.copyfile(path, target / path.name)
-    beside = Path(COMPARED_WITH, "report.json")
-    if (source / beside).is_file():
-        shutil.copyfile(source / beside, target / beside)
+    compared = Path(COMPARED_WITH, "report.json")
+    if (source / compared).is_file():
+        shutil.copyfile(source / compared, target / compared)
 
 
-# ---- the head: what the Hub's search and leaderboards read ----
+# ---- the metadata, which the Hub's search and leaderboards read ----
 
 
-def _metadata(model: ModelFolder, training: Training, report: CardReport | None, wishes: Wishes, name: str) -> str:
+def _metadata(
+    model: ModelFolder, training: Training, results: CardResults | None, options: CardOptions, name: str
+) -> str:
     base = model.adapter.get("base_model_name_or_path") or training.base_model
-    data, _ = _data(report)
-    datasets = list(wishes.datasets) or ([data] if is_hub_id(data) else [])
+    datasets = list(options.datasets) or ([results.data] if results and is_hub_id(results.data) else [])
     card = ModelCardData(
         model_name=name,
         base_model=one_line(base) if base and (is_hub_id(base) or _is_old_id(base)) else None,
         datasets=[one_line(entry) for entry in datasets] or None,
-        language=one_line(wishes.language) if wishes.language else None,
-        license=one_line(wishes.license) if wishes.license else None,
+        language=one_line(options.language) if options.language else None,
+        license=one_line(options.license) if options.license else None,
         library_name="peft" if model.adapter else "transformers",
         pipeline_tag=model.task,
-        tags=list(dict.fromkeys([*TAGS, *map(one_line, wishes.tags)])),
-        eval_results=list(_eval_results(model, report)) or None,
+        tags=list(dict.fromkeys([*TAGS, *map(one_line, options.tags)])),
+        eval_results=list(_eval_results(model, results)) if results else None,
     )
     return card.to_yaml()
 
@@ -189,165 +243,38 @@ def _is_old_id(name: str) -> bool:
     return bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*", name)) and not Path(name).exists()
 
 
-def _eval_results(model: ModelFolder, report: CardReport | None) -> Iterator[EvalResult]:
-    if report is None:
-        return
-    data, split = _data(report)
-    for shown in report.shown():
-        if shown.entry["value"] is not None:
+def _eval_results(model: ModelFolder, results: CardResults) -> Iterator[EvalResult]:
+    for metric in results.metrics:
+        if metric.measured["value"] is not None:
             yield EvalResult(
                 task_type=model.task,
-                dataset_type=data,
-                dataset_name=data,
-                dataset_split=split or None,
-                metric_type=one_line(shown.name),
-                metric_value=shown.entry["value"],
-                metric_name=one_line(shown.words),
-                metric_config=one_line(shown.variant) or None,
+                dataset_type=results.data,
+                dataset_name=results.data,
+                dataset_split=results.split or None,
+                metric_type=one_line(metric.name),
+                metric_value=metric.measured.value,
+                metric_name=one_line(metric.full_label),
+                metric_config=one_line(metric.variant) or None,
             )
 
 
-def _data(report: CardReport | None) -> tuple[str, str]:
-    """Name and split of the data of a report: `name (config, split)`."""
-    told = one_line(report.description.get("data") or "data of its own") if report else ""
-    found = re.fullmatch(r"(.+) \(([^()]*)\)", told)
-    name, words = (found[1], found[2]) if found else (told, "")
-    return short_name(name), words.rsplit(", ", 1)[-1]
+# ---- the results of a training, where there is no report ----
 
 
-# ---- the sections ----
+def _training_metrics(rows: list[dict[str, Any]]) -> list[str]:
+    return [name for name in TRAINING_METRICS if any(isinstance(row.get(name), int | float) for row in rows)]
 
 
-def _about(model: ModelFolder, training: Training) -> str:
-    base = short_name(model.adapter.get("base_model_name_or_path") or training.base_model)
-    kind = " ".join(["A", *filter(None, [markdown_text(model.config.get("model_type", ""))]), "model"])
-    kind = "An adapter (PEFT)" if model.adapter else kind
-    lines = [f"{kind} for {model.task.replace('-', ' ')}" + (f", made from {code_span(base)}" if base else "") + "."]
-    if training.objective == "clue":
-        weight = "" if training.alpha is None else f" with alpha = {training.alpha:g}"
-        lines.append(
-            f"It was trained with CLUE{weight}, so that its uncertainty matches its error: "
-            "loss = alpha · error + (1 - alpha) · (error - uncertainty)²."
-        )
-    elif training.objective:
-        lines.append(f"It was trained with the objective {code_span(training.objective)} of clue\\_hf.")
-    lines.append("It says how uncertain it is of each of its answers.")
-    return " ".join(lines)
-
-
-def _results(folder: Path, report: CardReport | None, baseline: str | Path | None, training: Training) -> str:
-    if report is None:
-        if training.rows:
-            return f"What was measured at the end of the training, without intervals:\n\n{_rows_table(training.rows)}"
-        return "Not evaluated yet: `clue-hf evaluate` measures how far the uncertainty can be trusted."
-    other, other_name = _baseline(folder / REPORT, baseline)
-    data, split = _data(report)
-    told = code_span(data) + (f", split {code_span(split)}" if split else "")
-    table = _table(report, other, other_name)
-    pictures = [
-        f"![{path.stem.replace('_', ' ')}]({REPORT}/{quote(path.name)})"
-        for path in sorted((folder / REPORT).glob("*.png"))
-    ]
-    with_intervals = any(shown.entry.get("low") is not None for shown in report.shown())
-    words = f"On {told}: {report.metrics['n']:,} {report.unit}{', with 95 % intervals' if with_intervals else ''}."
-    if other is not None and report.differences():
-        words += f" Difference: this model minus {code_span(other_name)} on the same {report.unit}."
-    return "\n\n".join([words, table, *pictures])
-
-
-def _baseline(folder: Path, wish: str | Path | None) -> tuple[CardReport | None, str]:
-    """The report to show beside, and the name of its model."""
-    if str(wish).lower() == "none" and wish is not None:
-        return None, ""
-    place = folder / COMPARED_WITH if wish is None else Path(wish)
-    if wish is None and not (place / "report.json").is_file():
-        return None, ""
-    other = read_report(place)
-    return other, short_name(str(other.description.get("model") or "baseline"))
-
-
-def _table(report: CardReport, other: CardReport | None, other_name: str) -> str:
-    beside = {} if other is None else {shown.key: shown for shown in other.shown()}
-    differences = report.differences() if other is not None else {}
-    heads = ["metric", "of", "this model"]
-    heads += [code_span(other_name, in_table=True)] if beside else []
-    heads += ["difference"] if differences else []
-    lines = [heads]
-    for shown in report.shown():
-        line = [_cell(shown.heading), _cell(shown.variant), metric_cell(shown.entry, shown.digits)]
-        if beside:
-            line.append(metric_cell(beside[shown.key].entry, shown.digits) if shown.key in beside else "-")
-        if differences:
-            line.append(_difference(differences.get(shown.key), shown))
-        lines.append(line)
+def _training_table(training: Training) -> str:
+    names = _training_metrics(training.rows)
+    lines = [["objective", "split", *(markdown_text(name.replace("_", " ")) for name in names)]]
+    for row in training.rows:
+        numbers = [row.get(name) if isinstance(row.get(name), int | float) else None for name in names]
+        labels = [markdown_text(row.get(name, "-")) for name in ("objective", "split")]
+        lines.append([*labels, *(format_number(number, 3) for number in numbers)])
     return markdown_table(lines)
 
 
-def _difference(entry: dict[str, Any] | None, shown: Shown) -> str:
-    if entry is None or entry["value"] is None:
-        return "-"
-    p_value = entry.get("p_value")
-    words = metric_cell(entry, shown.digits, "+")
-    return words if p_value is None else f"{words}, p = {p_value:.3f}"
-
-
-def _cell(text: str) -> str:
-    return markdown_text(text) if text else ""
-
-
-def _shown_of(rows: list[dict[str, Any]]) -> list[str]:
-    return [name for name in OF_TRAINING if any(isinstance(row.get(name), int | float) for row in rows)]
-
-
-def _rows_table(rows: list[dict[str, Any]]) -> str:
-    shown = _shown_of(rows)
-    lines = [["objective", "split", *(markdown_text(name.replace("_", " ")) for name in shown)]]
-    for row in rows:
-        numbers = [row.get(name) for name in shown]
-        cells = [f"{number:.3f}" if isinstance(number, int | float) else "-" for number in numbers]
-        lines.append([markdown_text(row.get("objective", "-")), markdown_text(row.get("split", "-")), *cells])
-    return markdown_table(lines)
-
-
-def _training(training: Training) -> str:
-    if not training.is_known:
-        return "Nothing is known here of how it was trained."
-    parts = [code_block(shareable_command(training.command), "bash")] if training.command else []
-    if training.settings:
-        pairs = [
-            f"{markdown_text(name)} {code_span(short_name(str(value)))}" for name, value in training.settings.items()
-        ]
-        parts.append(", ".join(pairs) + ".")
-    return "\n\n".join(parts) or f"Objective {code_span(training.objective or 'unknown')}."
-
-
-def _definitions(report: CardReport | None, training: Training) -> str:
-    if report is None:
-        shown = _shown_of(training.rows)
-        found = {name.replace("_", " "): words for name, words in training.definitions.items() if name in shown}
-        versions = {"clue_hf": __version__}
-    else:
-        found = report.definitions()
-        versions = report.description.get("versions") or {"clue_hf": __version__}
-    lines = [f"**{markdown_text(name)}**: {markdown_text(words)}" for name, words in found.items() if words]
-    told = ", ".join(f"{markdown_text(name)} {markdown_text(version)}" for name, version in versions.items())
-    return f"{_items(lines)}\n\nMade with {told}.".strip()
-
-
-def _limits(model: ModelFolder, report: CardReport | None) -> Iterator[str]:
-    if report is None:
-        yield "Its uncertainty has not been evaluated: nothing here says how far it can be trusted."
-    else:
-        yield from map(markdown_text, report.limits())
-    fitted = model.uncertainty.get("data")
-    if isinstance(fitted, dict) and "confidence" in model.uncertainty:
-        name = code_span(short_name(str(fitted.get("name", "data of its own"))))
-        yield f"Confidence and abstention were fitted on {name} ({markdown_text(fitted.get('rows', '?'))} rows)."
-    members = model.uncertainty.get("members")
-    if members:
-        yield f"It is an ensemble of {len(members) + 1} models, and costs as much."
-    yield "On data unlike that of its training and calibration, uncertainty and confidence may be wrong."
-
-
-def _items(lines: Iterator[str] | Sequence[str]) -> str:
-    return "\n".join(f"- {line}" for line in lines)
+def _training_definitions(training: Training) -> dict[str, str]:
+    names = _training_metrics(training.rows)
+    return {name.replace("_", " "): text for name, text in training.definitions.items() if name in names}

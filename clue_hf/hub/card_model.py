@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import UserError
 from ..models.uncertainty_file import read_uncertainty
-from .escape import code_block, one_line, without_folders
+from .escape import one_line
 
 
 #: Task on the Hub -> an example of an input, and what the pipeline answers.
@@ -58,6 +58,23 @@ class ModelFolder:
         return read_uncertainty(str(self.folder)) if (self.folder / "uncertainty.json").is_file() else {}
 
     @property
+    def model_type(self) -> str:
+        """Architecture of the model."""
+        return str(self.config.get("model_type", ""))
+
+    @property
+    def fitted_on(self) -> dict[str, Any]:
+        """The data on which confidence and abstention were fitted, where they were."""
+        data = self.uncertainty.get("data")
+        return data if isinstance(data, dict) and "confidence" in self.uncertainty else {}
+
+    @property
+    def members(self) -> int:
+        """Number of models of an ensemble; 0 where it is none."""
+        members = self.uncertainty.get("members")
+        return len(members) + 1 if members else 0
+
+    @property
     def task(self) -> str:
         """The task of the model, as the Hub calls it."""
         kinds = " ".join([*self.config.get("architectures", []), str(self.adapter.get("task_type", ""))])
@@ -70,8 +87,10 @@ class ModelFolder:
     @property
     def predicts_numbers(self) -> bool:
         """Whether its answers are numbers."""
-        told = (self.uncertainty.get("task"), self.config.get("problem_type"))
-        return "regression" in told or self.task == "tabular-regression" or len(self.config.get("id2label", "..")) == 1
+        tasks = (self.uncertainty.get("task"), self.config.get("problem_type"))
+        return (
+            "regression" in tasks or self.task == "tabular-regression" or len(self.config.get("id2label", "..")) == 1
+        )
 
     def _json(self, name: str) -> dict[str, Any]:
         path = self.folder / name
@@ -84,7 +103,7 @@ class ModelFolder:
         return content if isinstance(content, dict) else {}
 
     def usage(self, model_id: str) -> str:
-        """Five lines of Python."""
+        """Code that asks the model, in Python."""
         example, answer = TASKS[self.task]
         if self.predicts_numbers:
             answer = TASKS["tabular-regression"][1]
@@ -97,17 +116,7 @@ class ModelFolder:
             f"answer = ask({example})",
             f"print({values})",
         ]
-        return code_block("\n".join(lines), "python")
-
-    def about_answers(self) -> str:
-        """What the answers hold, in words."""
-        if self.predicts_numbers:
-            return "The standard deviation and the interval come with every number."
-        if "confidence" in self.uncertainty:
-            risks = " With `abstain_at_risk=...` it also says when not to answer." * ("abstention" in self.uncertainty)
-            return f"A higher `uncertainty` is less certain; `confidence` is the quality to expect.{risks}"
-        words = "A higher `uncertainty` is less certain."
-        return f"{words} `clue-hf calibrate` turns it into a `confidence`; this model has none yet."
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -147,9 +156,10 @@ class Training:
 
 
 #: Settings that a card names.
-NAMED = ("learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size",
-         "gradient_accumulation_steps", "optim", "lr_scheduler_type", "seed", "level", "clue_gradient", "plain_steps",
-         "plain_epochs", "mc_samples")  # fmt: skip
+NAMED_SETTINGS = (
+    "learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size", "gradient_accumulation_steps",
+    "optim", "lr_scheduler_type", "seed", "level", "clue_gradient", "plain_steps", "plain_epochs", "mc_samples",
+)  # fmt: skip
 
 
 def read_training(folder: Path) -> Training:
@@ -184,12 +194,7 @@ def read_training(folder: Path) -> Training:
 
 def named_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """Those settings of a training that a card names, without those that do nothing."""
-    found = {name: settings[name] for name in NAMED if settings.get(name) not in (None, "", -1, 0)}
-    if "max_steps" in found:
-        found.pop("num_train_epochs", None)
-    return found
-
-
-def short_name(name: str | None) -> str:
-    """A model's or a dataset's name without folders of this machine."""
-    return without_folders(name or "")
+    named = {name: settings[name] for name in NAMED_SETTINGS if settings.get(name) not in (None, "", -1, 0)}
+    if "max_steps" in named:
+        named.pop("num_train_epochs", None)
+    return named

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,9 @@ from transformers.utils import logging
 
 from ..errors import UserError
 from ..models.uncertainty_file import UNCERTAINTY_FILE, read_uncertainty
-from .card import CARD, Wishes, is_ours, wishes_of, write_card
+from .card import CARD, CardOptions, is_ours, write_card
 from .card_model import read_training
-from .card_reports import REPORT
+from .card_results import REPORT
 from .escape import TOKEN, secrets, without_secrets
 
 
@@ -197,8 +197,8 @@ def push_folder(
         rest = ", ".join(upload.left_out)
         print(f"To {constants.ENDPOINT}/{repo_id}:\n{upload.listing()}" + (f"\nNot uploaded: {rest}" if rest else ""))
     api = HfApi(token=token)
+    repo_id = create_repo(repo_id, private, token)
     with hub_errors(repo_id):
-        repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
         if private and not api.model_info(repo_id).private:
             raise UserError(f"{repo_id} is there already, and public: make it private on the Hub, or choose another.")
         if revision is not None and revision != constants.DEFAULT_REVISION:
@@ -212,10 +212,16 @@ def renew_card(folder: Path, repo_id: str) -> None:
     """Writes the card where there is none, or only one that a program wrote."""
     path = folder / CARD
     if not path.exists():
-        write_card(folder, wishes=Wishes(model_id=repo_id))
+        write_card(folder, options=CardOptions(model_id=repo_id))
     elif is_ours(path) and ((folder / REPORT / "report.json").is_file() or read_training(folder).is_known):
-        wishes = wishes_of(path)
-        write_card(folder, wishes=Wishes(repo_id, wishes.license, wishes.language, wishes.datasets, wishes.tags))
+        write_card(folder, options=replace(CardOptions.read(path), model_id=repo_id))
+
+
+def create_repo(repo_id: str, private: bool | None, token: str | None) -> str:
+    """Creates a repository unless it exists; returns its full name."""
+    check_target(repo_id, token)
+    with hub_errors(repo_id):
+        return HfApi(token=token).create_repo(repo_id, private=private, exist_ok=True).repo_id
 
 
 def check_target(repo_id: str, token: str | None = None) -> None:

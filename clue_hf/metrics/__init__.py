@@ -1,14 +1,10 @@
 """Metrics: arrays in, numbers out, no model in sight."""
 
-from .bootstrap import Difference, Interval, Measured, bootstrap_interval, paired_bootstrap
-from .calibration import (
-    alignment_error,
-    calibration_intervals,
-    confidence_calibration_error,
-    measured_calibration,
-)
+from .bootstrap import bootstrap_interval, cluster_mean_interval, paired_bootstrap
+from .calibration import alignment_error, calibration_intervals, confidence_calibration_error
 from .classification import (
     adaptive_calibration_error,
+    binary_flip,
     brier_score,
     classification_error,
     classwise_calibration_error,
@@ -17,19 +13,11 @@ from .classification import (
     negative_log_likelihood,
     normalized_entropy,
 )
-from .clusters import cluster_mean_interval, measured_cluster_mean
-from .definitions import REJECTION_DEFINITIONS, rejection_definition
-from .flip import binary_flip
+from .measured import Measured, interval_description, read_metrics
 from .modules import module_path
-from .ood import OOD_DEFINITIONS, measured_ood, ood_detection, ood_report
-from .quality import (
-    QUALITIES,
-    corpus_quality,
-    corpus_quality_interval,
-    measured_corpus_quality,
-    quality_signature,
-    sentence_quality,
-)
+from .ood import ood_detection, ood_report
+from .quality import QUALITIES, corpus_quality, corpus_quality_interval, quality_signature, sentence_quality
+from .registry import METRICS, MetricInfo, format_interval, format_metric, metric_definitions, metric_info
 from .regression import (
     ause,
     calibration_error_of_pit,
@@ -60,23 +48,12 @@ from .rejection import (
     risk_at_coverage,
     split_of_area_gain,
 )
-from .resampled_classification import (
-    CLASSIFICATION_DEFINITIONS,
-    classification_definition,
+from .resampled import (
     classification_report,
-    measured_classification,
     paired_classification_differences,
-)
-from .resampled_regression import (
-    REGRESSION_DEFINITIONS,
-    measured_regression,
     paired_regression_differences,
-    regression_definition,
-    regression_report,
-)
-from .resampled_rejection import (
-    measured_rejection,
     paired_rejection_differences,
+    regression_report,
     rejection_report,
     rejection_reports,
 )
@@ -93,14 +70,10 @@ from .separation import (
 
 
 __all__ = [
-    "CLASSIFICATION_DEFINITIONS",
-    "OOD_DEFINITIONS",
+    "METRICS",
     "QUALITIES",
-    "REGRESSION_DEFINITIONS",
-    "REJECTION_DEFINITIONS",
-    "Difference",
-    "Interval",
     "Measured",
+    "MetricInfo",
     "adaptive_calibration_error",
     "alignment_error",
     "augrc",
@@ -112,7 +85,6 @@ __all__ = [
     "brier_score",
     "calibration_error_of_pit",
     "calibration_intervals",
-    "classification_definition",
     "classification_error",
     "classification_report",
     "classwise_calibration_error",
@@ -128,18 +100,16 @@ __all__ = [
     "e_aurc",
     "ence",
     "expected_calibration_error",
+    "format_interval",
+    "format_metric",
     "gaussian_nll",
     "interval_coverage",
+    "interval_description",
     "kuleshov_error",
     "mean_squared_error",
     "mean_std",
-    "measured_calibration",
-    "measured_classification",
-    "measured_cluster_mean",
-    "measured_corpus_quality",
-    "measured_ood",
-    "measured_regression",
-    "measured_rejection",
+    "metric_definitions",
+    "metric_info",
     "module_path",
     "negative_log_likelihood",
     "normalized_entropy",
@@ -152,14 +122,13 @@ __all__ = [
     "prediction_rejection_ratio",
     "probability_integral_transform",
     "quality_signature",
+    "read_metrics",
     "regression_alignment_error",
     "regression_calibration_error",
-    "regression_definition",
     "regression_report",
     "rejection_area",
     "rejection_area_minmax",
     "rejection_curve",
-    "rejection_definition",
     "rejection_report",
     "rejection_reports",
     "residual_correlation",

@@ -2,79 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-
-NAN = float("nan")
-
-
-@dataclass(frozen=True)
-class Interval:
-    """
-    A metric with its bootstrap interval.
-
-    Args:
-        value (`float`): The metric on all items.
-        low (`float`): Lower end of the interval; nan where no resample has a value.
-        high (`float`): Upper end of the interval.
-        n (`int`): Number of items.
-        undefined (`int`): Number of resamples on which the metric was nan; the interval leaves them out.
-    """
-
-    value: float
-    low: float
-    high: float
-    n: int
-    undefined: int
-
-
-@dataclass(frozen=True)
-class Measured:
-    """
-    A metric on all items and on each resample, for those who combine several models: the draws depend on the seed and
-    the number of items only.
-
-    Args:
-        value (`float`): The metric on all items.
-        reason (`str`, *optional*): Why it has no value, where it has none.
-        n (`int`): Number of items.
-        values (`np.ndarray`): The metric on each resample; nan where it is undefined.
-    """
-
-    value: float
-    reason: str | None
-    n: int
-    values: np.ndarray
-
-    def __sub__(self, other: Measured) -> Measured:
-        return Measured(self.value - other.value, self.reason or other.reason, self.n, self.values - other.values)
-
-    def interval(self, level: float = 0.95) -> Interval:
-        """Its percentile interval."""
-        return percentile_interval(self.value, self.values, self.n, level)
-
-
-@dataclass(frozen=True)
-class Difference(Interval):
-    """
-    The difference of a metric between two models on the same items, with its bootstrap interval.
-
-    Args:
-        p_value (`float`): Two-sided p-value of no difference, `min(1, 2 (1 + m) / (1 + B))`: of the B resampled
-            differences that are defined, m is the smaller of the number at or below zero and the number at or above
-            zero. Never 0: at least 2 / (1 + B). nan where no resample has a value.
-    """
-
-    p_value: float
+from .arrays import checked_arrays
+from .measured import NAN, Measured, difference_p_value
 
 
 def bootstrap_interval(
     metric: Callable[..., float], *arrays: Any, resamples: int = 2000, level: float = 0.95, seed: int = 0
-) -> Interval:
+) -> Measured:
     """
     `metric(*arrays)` with its percentile interval: the metric on `resamples` draws of n rows with replacement (the
     same rows of every array), cut at the quantiles `(1 - level) / 2` and `(1 + level) / 2`.
@@ -94,7 +34,7 @@ def bootstrap_interval(
             Seed of the draws.
 
     Returns:
-        [`Interval`]
+        [`Measured`]
 
     Example:
 
@@ -104,7 +44,7 @@ def bootstrap_interval(
     >>> interval = bootstrap_interval(prediction_rejection_ratio, uncertainty, quality)
     ```
     """
-    return _bootstrap(metric, _rows(arrays), resamples, level, seed)[0]
+    return _bootstrap(metric, _rows(arrays), resamples, level, seed)
 
 
 def paired_bootstrap(
@@ -114,7 +54,7 @@ def paired_bootstrap(
     resamples: int = 2000,
     level: float = 0.95,
     seed: int = 0,
-) -> Difference:
+) -> Measured:
     """
     `metric(*a) - metric(*b)` with its percentile interval and a two-sided p-value, for two models on the same items: a
     and b hold the arrays of each model, in the same order of items, and every resample draws the same rows of both.
@@ -122,15 +62,15 @@ def paired_bootstrap(
     Same options as [`bootstrap_interval`].
 
     Returns:
-        [`Difference`]
+        [`Measured`]
     """
     rows, split = _rows([*a, *b]), len(a)
 
     def difference(*both: np.ndarray) -> float:
         return metric(*both[:split]) - metric(*both[split:])
 
-    interval, differences = _bootstrap(difference, rows, resamples, level, seed)
-    return Difference(**vars(interval), p_value=difference_p_value(differences))
+    measured = _bootstrap(difference, rows, resamples, level, seed)
+    return replace(measured, p_value=difference_p_value(measured.resampled))
 
 
 def _rows(arrays: Sequence[Any]) -> list[np.ndarray]:
@@ -148,14 +88,13 @@ def _rows(arrays: Sequence[Any]) -> list[np.ndarray]:
 
 def _bootstrap(
     metric: Callable[..., float], arrays: list[np.ndarray], resamples: int, level: float, seed: int
-) -> tuple[Interval, np.ndarray]:
-    """The interval, and the resampled values."""
+) -> Measured:
     check_options(resamples, level)
     n = len(arrays[0])
     values = np.full(resamples, NAN)
     for index, rows in enumerate(draws(n, resamples, seed)):
         values[index] = metric(*(array[rows] for array in arrays))
-    return percentile_interval(metric(*arrays), values, n, level), values
+    return Measured.from_resamples(metric(*arrays), values, n, level=level)
 
 
 def check_options(resamples: int, level: float) -> None:
@@ -177,17 +116,50 @@ def multiplicities(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
         yield np.bincount(rows, minlength=n)
 
 
-def percentile_interval(value: float, values: np.ndarray, n: int, level: float) -> Interval:
-    """The interval from the resampled values, of which those that are nan are left out and counted."""
-    defined = values[~np.isnan(values)]
-    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2]) if len(defined) else (NAN, NAN)
-    return Interval(float(value), float(low), float(high), n, undefined=len(values) - len(defined))
+def cluster_mean_interval(
+    sums: Any, counts: Any, resamples: int = 2000, level: float = 0.95, seed: int = 0
+) -> Measured:
+    """
+    `sum(sums) / sum(counts)` with its bootstrap interval over the items, for instance the mean over all tokens where
+    whole texts are drawn: tokens of one text are not independent.
+
+    Args:
+        sums (`array`):
+            Sum of the numbers of each item.
+        counts (`array`):
+            How many numbers each item has.
+        resamples, level, seed (*optional*):
+            As in [`bootstrap_interval`], which would give the same interval, but slower.
+
+    Returns:
+        [`Measured`]: nan where there is nothing to count.
+    """
+    check_options(resamples, level)
+    table = np.column_stack(checked_arrays(sums=sums, counts=counts))
+    drawn = resampled_sums(table, resamples, seed)
+    with np.errstate(invalid="ignore"):
+        [value], values = (total[:, 0] / total[:, 1] for total in (table.sum(axis=0, keepdims=True), drawn))
+    return Measured.from_resamples(value, values, len(table), "no items" if np.isnan(value) else None, level)
 
 
-def difference_p_value(differences: np.ndarray) -> float:
-    """Two-sided p-value of "no difference" from the resampled differences: see [`Difference`]."""
-    defined = differences[~np.isnan(differences)]
-    if len(defined) == 0:
-        return NAN
-    fewer = min((defined <= 0).sum(), (defined >= 0).sum())
-    return float(min(1.0, 2 * (1 + fewer) / (1 + len(defined))))
+def resampled_sums(table: np.ndarray, resamples: int, seed: int) -> np.ndarray:
+    """Sum of the rows of a table over each resample of them, as `(resamples, columns)`; nan without rows."""
+    totals = np.full((resamples, table.shape[1]), NAN)
+    for index, counts in enumerate(multiplicities(len(table), resamples, seed)):
+        totals[index] = counts @ table
+    return totals
+
+
+def measured_columns(
+    columns: Mapping[str, Sequence[float]], n: int, reason: Callable[[str], str], resamples: int, level: float
+) -> dict[str, Measured]:
+    """
+    Metrics from the value of each on all items, followed by those on each resample; `reason` says why one is undefined
+    by its name. What is undefined on all items is so on every resample.
+    """
+    measured = {}
+    for name, (value, *drawn) in columns.items():
+        undefined = bool(np.isnan(value))
+        values = np.full(resamples, NAN) if undefined else np.array(drawn, dtype=float)
+        measured[name] = Measured.from_resamples(value, values, n, reason(name) if undefined else None, level)
+    return measured

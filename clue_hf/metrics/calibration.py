@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from .arrays import checked_arrays
-from .bootstrap import Interval, Measured, check_options
-from .clusters import resampled_sums
+from .bootstrap import check_options, resampled_sums
+from .measured import Measured
 
 
 def alignment_error(error: Any, uncertainty: Any, num_bins: int = 15) -> float:
@@ -32,7 +32,7 @@ def confidence_calibration_error(confidence: Any, correct: Any, num_bins: int = 
     mean confidence|` over `num_bins` bins of equal width, each `(low, high]`. Returns nan without items.
     """
     confidence, correct = checked_arrays(confidence=confidence, correct=correct)
-    gaps = np.bincount(_confidence_bins(confidence, num_bins), correct - confidence, minlength=num_bins)
+    gaps = np.bincount(equal_width_bins(confidence, num_bins), correct - confidence, minlength=num_bins)
     return _mean_gap(gaps[None], len(correct))
 
 
@@ -46,7 +46,7 @@ def calibration_intervals(
     resamples: int = 2000,
     level: float = 0.95,
     seed: int = 0,
-) -> dict[str, Interval]:
+) -> dict[str, Measured]:
     """
     [`alignment_error`] and [`confidence_calibration_error`] of tokens, with bootstrap intervals over the examples:
     tokens of one text are not independent, so a resample draws whole examples.
@@ -66,25 +66,9 @@ def calibration_intervals(
             As in [`bootstrap_interval`].
 
     Returns:
-        `dict[str, Interval]`: `alignment_error` and `confidence_calibration_error`; n is the number of examples.
+        `dict[str, Measured]`: `alignment_error` and `confidence_calibration_error`; n is the number of examples.
     """
     check_options(resamples, level)
-    arrays = (error, uncertainty, confidence, correct, example_of_token)
-    measured = measured_calibration(*arrays, num_bins=num_bins, resamples=resamples, seed=seed)
-    return {name: found.interval(level) for name, found in measured.items()}
-
-
-def measured_calibration(
-    error: Any,
-    uncertainty: Any,
-    confidence: Any,
-    correct: Any,
-    example_of_token: Any,
-    num_bins: int = 15,
-    resamples: int = 2000,
-    seed: int = 0,
-) -> dict[str, Measured]:
-    """The same with their values on each resample."""
     error, uncertainty, confidence, correct = checked_arrays(
         error=error, uncertainty=uncertainty, confidence=confidence, correct=correct
     )
@@ -104,7 +88,8 @@ def measured_calibration(
     for name, first in (("alignment_error", 1), ("confidence_calibration_error", 1 + num_bins)):
         columns = slice(first, first + num_bins)
         values = np.abs(drawn[:, columns]).sum(axis=1) / drawn[:, 0]
-        measured[name] = Measured(_mean_gap(table[:, columns], len(error)), None, len(examples), values)
+        value = _mean_gap(table[:, columns], len(error))
+        measured[name] = Measured.from_resamples(value, values, len(examples), level=level)
     return measured
 
 
@@ -131,16 +116,16 @@ def _confidence_gaps(
     confidence: np.ndarray, correct: np.ndarray, example: np.ndarray, num_bins: int
 ) -> Iterator[np.ndarray]:
     """Sum of `correct - confidence` by example, for each bin of equal width."""
-    bins = _confidence_bins(confidence, num_bins)
+    bins = equal_width_bins(confidence, num_bins)
     for number in range(num_bins):
         inside = np.flatnonzero(bins == number)
         gaps = correct[inside] - confidence[inside]
         yield np.bincount(example[inside], gaps, minlength=example.max(initial=-1) + 1)
 
 
-def _confidence_bins(confidence: np.ndarray, num_bins: int) -> np.ndarray:
-    """The number of the bin of equal width, `(low, high]`, that each confidence is in."""
-    return np.clip(np.ceil(confidence * num_bins).astype(int) - 1, 0, num_bins - 1)
+def equal_width_bins(numbers: np.ndarray, num_bins: int) -> np.ndarray:
+    """Which of `num_bins` bins `(low, high]` of equal width each number of [0, 1] is in; 0 is in the first."""
+    return np.clip(np.ceil(numbers * num_bins).astype(int) - 1, 0, num_bins - 1)
 
 
 def _mean_gap(gaps: np.ndarray, n: int) -> float:

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from scipy.special import entr
 
-from .arrays import checked_arrays
-from .bootstrap import NAN
-from .calibration import alignment_error, confidence_calibration_error
+from .arrays import checked_arrays, mean_or_nan
+from .calibration import alignment_error, confidence_calibration_error, equal_width_bins
+from .measured import NAN
 
 
 #: Smaller probabilities of a label count as this in logarithms (the floor of scikit-learn's `log_loss`; 36 nats).
@@ -133,12 +133,12 @@ def checked_answers(probabilities: Any, labels: Any) -> Answers:
 
 def classification_error(probabilities: Any, labels: Any) -> float:
     """Share of wrong answers."""
-    return _mean(checked_answers(probabilities, labels).wrong)
+    return mean_or_nan(checked_answers(probabilities, labels).wrong)
 
 
 def negative_log_likelihood(probabilities: Any, labels: Any) -> float:
     """Mean of `-ln p` of the label, in nats; a probability below 2.2e-16 counts as that (as in scikit-learn)."""
-    return _mean(checked_answers(probabilities, labels).error)
+    return mean_or_nan(checked_answers(probabilities, labels).error)
 
 
 def brier_score(probabilities: Any, labels: Any) -> float:
@@ -146,7 +146,7 @@ def brier_score(probabilities: Any, labels: Any) -> float:
     Mean over the examples of the squared differences between the probabilities and the label (1 for its class, 0 for
     the others), summed over *all* classes: from 0 to 2, with two classes twice the binary Brier score.
     """
-    return _mean(checked_answers(probabilities, labels).squared_distance)
+    return mean_or_nan(checked_answers(probabilities, labels).squared_distance)
 
 
 def normalized_entropy(probabilities: Any) -> np.ndarray:
@@ -196,7 +196,7 @@ def classwise_calibration_error(probabilities: Any, labels: Any, num_bins: int =
     """
     answers = checked_answers(probabilities, labels)
     of_class = enumerate(answers.probabilities.T)
-    return _mean([confidence_calibration_error(p, answers.labels == c, num_bins) for c, p in of_class])
+    return mean_or_nan([confidence_calibration_error(p, answers.labels == c, num_bins) for c, p in of_class])
 
 
 def debiased_calibration_error(probabilities: Any, labels: Any, num_bins: int = 15) -> float:
@@ -218,11 +218,6 @@ def debiased_calibration_error(probabilities: Any, labels: Any, num_bins: int = 
     return float(debiased_error(*sums))
 
 
-def equal_width_bins(numbers: np.ndarray, num_bins: int) -> np.ndarray:
-    """Which of `num_bins` bins `(low, high]` of equal width each number of [0, 1] is in; 0 is in the first."""
-    return np.clip(np.ceil(numbers * num_bins).astype(int) - 1, 0, num_bins - 1)
-
-
 def debiased_error(counts: np.ndarray, right: np.ndarray, gaps: np.ndarray) -> np.ndarray:
     """
     [`debiased_calibration_error`] from sums by bin, along the last axis: examples, right answers, and the differences
@@ -236,5 +231,72 @@ def debiased_error(counts: np.ndarray, right: np.ndarray, gaps: np.ndarray) -> n
     return np.where(several.any(axis=-1), np.sqrt(np.maximum(mean, 0)), NAN)
 
 
-def _mean(numbers: Any) -> float:
-    return float(np.mean(numbers)) if len(numbers) else NAN
+def binary_flip(predictions: Any, labels: Any, uncertainty: Any, tau: float, positive: int = 1) -> dict[str, float]:
+    """
+    The errors of a classifier of two classes before and after a flip: where `uncertainty > tau` the other class is
+    answered.
+
+    Take tau from validation data: [`best_threshold`]`(uncertainty, wrong)` leaves the fewest errors after the flip,
+    since an answer is right after it just if it was wrong and uncertain, or right and certain.
+
+    Args:
+        predictions (`array`):
+            The class of each answer, 0 or 1, or the probabilities of both classes, of shape `(n, 2)`.
+        labels (`array`):
+            The right class of each example, 0 or 1.
+        uncertainty (`array`):
+            The uncertainty of each answer.
+        tau (`float`):
+            Answers above this uncertainty are flipped.
+        positive (`int`, *optional*, defaults to 1):
+            Which class the precision, F1 and the true positive rate are about.
+
+    Returns:
+        `dict[str, float]`: `error` before the flip, and after it `flip_error`, `flip_f1`, `flip_precision`, `flip_tpr`
+        (true positive rate) and `flip_tnr` (true negative rate); nan where the denominator of one is 0.
+
+    Example:
+
+    ```python
+    >>> from clue_hf.metrics import best_threshold, binary_flip
+
+    >>> tau = best_threshold(validation_uncertainty, validation_wrong)
+    >>> binary_flip(probabilities, labels, uncertainty, tau)["flip_error"]
+    ```
+    """
+    answers = np.asarray(predictions)
+    answers = checked_probabilities(answers).argmax(axis=1) if answers.ndim == 2 else checked_labels(answers, 2)
+    labels = checked_labels(labels, 2)
+    answers, labels, uncertainty = checked_arrays(predictions=answers, labels=labels, uncertainty=uncertainty)
+    outcomes = flip_outcomes(answers, labels, uncertainty, tau, positive).sum(axis=0)
+    error = float((answers != labels).mean()) if len(labels) else NAN
+    return {"error": error, **{name: float(value) for name, value in flip_rates(outcomes).items()}}
+
+
+def flip_outcomes(
+    answers: np.ndarray, labels: np.ndarray, uncertainty: np.ndarray, tau: float, positive: int
+) -> np.ndarray:
+    """Of each answer after the flip, four columns of 0 and 1: true and false positive, false and true negative."""
+    if positive not in (0, 1):
+        raise ValueError(f"`positive` is {positive}; it must be 0 or 1.")
+    said = np.where(uncertainty > tau, 1 - answers, answers) == positive
+    truth = labels == positive
+    return np.column_stack([said & truth, said & ~truth, ~said & truth, ~said & ~truth]).astype(float)
+
+
+def flip_rates(outcomes: np.ndarray) -> dict[str, np.ndarray]:
+    """The rates after the flip from the sums of the four outcomes, along the last axis."""
+    true_positive, false_positive, false_negative, true_negative = np.moveaxis(outcomes, -1, 0)
+    wrong = false_positive + false_negative
+    return {
+        "flip_error": _ratio(wrong, outcomes.sum(axis=-1)),
+        "flip_f1": _ratio(2 * true_positive, 2 * true_positive + wrong),
+        "flip_precision": _ratio(true_positive, true_positive + false_positive),
+        "flip_tpr": _ratio(true_positive, true_positive + false_negative),
+        "flip_tnr": _ratio(true_negative, true_negative + false_positive),
+    }
+
+
+def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """part / whole, nan where the whole is 0."""
+    return np.where(whole > 0, part / np.maximum(whole, 1), NAN)

@@ -17,8 +17,9 @@ from functools import cached_property
 
 import numpy as np
 
+from .measured import NAN
 
-NAN = float("nan")
+
 ROUNDING = 1e-12
 
 

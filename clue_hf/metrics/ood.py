@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from .arrays import checked_arrays
-from .bootstrap import Measured, check_options, multiplicities
-from .resampled_rejection import as_entry
+from .bootstrap import check_options, measured_columns, multiplicities
+from .measured import Measured
 from .separation import Separation, Split
-
-
-#: What the metrics of [`ood_report`] are.
-OOD_DEFINITIONS = {
-    "ood_auroc": "chance that an example from out of distribution is more uncertain than one from within, ties half",
-    "ood_aupr": "average precision of the uncertainty, examples from out of distribution being the positives",
-    "ood_fpr95": "share of examples from within that are called out of distribution where 95 % of those from out are",
-}
 
 
 def ood_detection(uncertainty_in: Any, uncertainty_out: Any) -> dict[str, float]:
@@ -41,29 +34,19 @@ def ood_detection(uncertainty_in: Any, uncertainty_out: Any) -> dict[str, float]
 
 def ood_report(
     uncertainty_in: Any, uncertainty_out: Any, resamples: int = 2000, level: float = 0.95, seed: int = 0
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Measured]:
     """
-    [`ood_detection`] with bootstrap intervals, as `name -> entry` like [`classification_report`]: a resample draws
-    from all examples, those from within first, then those from out.
+    [`ood_detection`] with bootstrap intervals, by name: a resample draws from all examples, those from within first,
+    then those from out.
     """
     check_options(resamples, level)
-    found = measured_ood(uncertainty_in, uncertainty_out, resamples, seed)
-    return {name: as_entry(measured, resamples, level) for name, measured in found.items()}
-
-
-def measured_ood(
-    uncertainty_in: Any, uncertainty_out: Any, resamples: int = 2000, seed: int = 0
-) -> dict[str, Measured]:
-    """The same with the value on each resample, for those who combine several models."""
     uncertainty, outside = _stacked(uncertainty_in, uncertainty_out)
     separation, n = Separation(uncertainty, outside), len(outside)
-    drawn = [_metrics(separation.split(counts)) for counts in multiplicities(n, resamples, seed)]
-    missing = "no examples from out of" if not outside.any() else "no examples from within" if outside.all() else None
-    reason = f"{missing} the distribution" if missing else None
-    return {
-        name: Measured(value, reason, n, np.array([values[name] for values in drawn]))
-        for name, value in _metrics(separation.split()).items()
-    }
+    every = chain([None], multiplicities(n, resamples, seed))
+    rows = [_metrics(separation.split(counts)) for counts in every]
+    missing = "from within" if outside.any() else "from out of"
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    return measured_columns(columns, n, lambda _: f"no examples {missing} the distribution", resamples, level)
 
 
 def _stacked(uncertainty_in: Any, uncertainty_out: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..functional import check_choice
-from .bootstrap import Interval, Measured, check_options
-from .clusters import measured_cluster_mean, resampled_sums
+from .bootstrap import check_options, cluster_mean_interval, resampled_sums
+from .measured import Measured
 
 
 QUALITIES = ("bleu", "chrf", "rouge1", "rouge2", "rougeL")
@@ -37,7 +37,7 @@ def corpus_quality_interval(
     resamples: int = 2000,
     level: float = 0.95,
     seed: int = 0,
-) -> Interval:
+) -> Measured:
     """
     [`corpus_quality`] with its bootstrap interval over the texts. BLEU and chrF are computed anew for each resample,
     from the statistics of each text that sacrebleu sums up itself (matches, lengths); nothing is tokenised again.
@@ -45,17 +45,10 @@ def corpus_quality_interval(
     Same options as [`bootstrap_interval`], and the same draws.
     """
     check_options(resamples, level)
-    return measured_corpus_quality(name, predictions, references, resamples, seed).interval(level)
-
-
-def measured_corpus_quality(
-    name: str, predictions: Sequence[str], references: Sequence[str], resamples: int = 2000, seed: int = 0
-) -> Measured:
-    """The same with its value on each resample."""
     _check(name, predictions, references)
     if name.startswith("rouge") or not predictions:
         values = 100 * sentence_quality(name, predictions, references)
-        return measured_cluster_mean(values, np.ones(len(values)), resamples, seed)
+        return cluster_mean_interval(values, np.ones(len(values)), resamples, level, seed)
     metric = _sacrebleu(name)
     chunks = [slice(start, start + CHUNK) for start in range(0, len(predictions), CHUNK)]
     table = np.concatenate([_statistics(metric, predictions[chunk], references[chunk]) for chunk in chunks])
@@ -64,7 +57,7 @@ def measured_corpus_quality(
         return metric._compute_score_from_stats(totals.astype(int).tolist()).score
 
     values = np.array([score(totals) for totals in resampled_sums(table, resamples, seed)])
-    return Measured(score(table.sum(axis=0)), None, len(table), values)
+    return Measured.from_resamples(score(table.sum(axis=0)), values, len(table), level=level)
 
 
 def sentence_quality(name: str, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:

@@ -8,13 +8,17 @@ quality of its tie group, which is the expectation over all ways to break the ti
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .arrays import check_unit_quality, rejection_arrays
-from .curve import NAN, curve
-from .definitions import KINDS, RejectionMetric
+from .curve import ROUNDING, Curve, Items, curve
+from .measured import NAN
+from .registry import METRICS
 
 
 def rejection_curve(uncertainty: Any, quality: Any, nan_policy: str = "error") -> np.ndarray:
@@ -141,8 +145,168 @@ def split_of_area_gain(
 
 def _value(name: str, uncertainty: Any, quality: Any, nan_policy: str, number: float = 1.0) -> float:
     """A metric of this module, nan where it is undefined; raises where it needs a quality in [0, 1] and has none."""
-    metric = RejectionMetric(KINDS[name], number)
+    metric = RejectionMetric(name, number)
     uncertainty, quality = rejection_arrays(uncertainty, quality, nan_policy)
-    if metric.kind.risk:
+    if metric.formula.risk:
         check_unit_quality(quality)
     return metric(curve(uncertainty, quality))
+
+
+# ---- what each metric is on a curve ----
+
+
+@dataclass(frozen=True)
+class Formula:
+    """
+    How a rejection metric is computed.
+
+    Args:
+        compute (`Callable`): Its value from the curve and the number that may follow its name.
+        rejections (`int`): The fewest rejections R that it needs.
+        varied (`bool`): Whether it needs qualities that differ.
+        risk (`bool`): Whether it is about the risk, 1 - quality, and so needs a quality in [0, 1].
+    """
+
+    compute: Callable[[Curve, float], float]
+    rejections: int = 0
+    varied: bool = False
+    risk: bool = False
+
+
+@dataclass(frozen=True)
+class RejectionMetric:
+    """
+    A metric by its name in the registry, with its number (the maximal rejection, the coverage or the risk): called
+    with a curve, it gives the value, nan where `reason` says why.
+    """
+
+    name: str
+    number: float = 1.0
+
+    @property
+    def formula(self) -> Formula:
+        return FORMULAS[self.name]
+
+    def __post_init__(self) -> None:
+        low_is_allowed = _argument(self.name) == "risk"
+        if not (0 < self.number <= 1 or (low_is_allowed and self.number == 0)):
+            limits = "[0, 1]" if low_is_allowed else "(0, 1]"
+            raise ValueError(f"`{_argument(self.name)}` is {self.number}; it must lie in {limits}.")
+
+    def reason(self, items: Items) -> str | None:
+        """Why the metric is undefined on these items; `None` where it is defined."""
+        formula = self.formula
+        if items.n == 0:
+            return "no items"
+        if formula.risk and not (items.least >= 0 and items.largest <= 1):
+            return "a quality lies outside [0, 1]"
+        if formula.rejections and _rejections(items, self.number) < formula.rejections:
+            return f"max_rejection {self.number:g} of {items.n} items is {_rejections(items, self.number)} rejections"
+        return "all qualities are equal" if formula.varied and items.equal else None
+
+    def __call__(self, curve: Curve) -> float:
+        return NAN if self.reason(curve.items) else float(self.formula.compute(curve, self.number))
+
+
+def _rejections(items: Items, max_rejection: float) -> int:
+    """R, the number of points on the curve: 0..R-1 items rejected."""
+    return int(max_rejection * items.n)
+
+
+def _mean(curve: Curve, _: float) -> float:
+    return curve.items.mean
+
+
+def _area(curve: Curve, max_rejection: float) -> float:
+    return curve.items.mean + curve.scale * curve.gain(_rejections(curve.items, max_rejection))
+
+
+def _area_minmax(curve: Curve, max_rejection: float) -> float:
+    # the range first: a quality of 5e-324 has no reciprocal
+    gain = curve.gain(_rejections(curve.items, max_rejection)) * (curve.scale / _range(curve))
+    return (curve.items.mean - curve.items.least) / _range(curve) + gain
+
+
+def _range(curve: Curve) -> float:
+    return curve.items.largest - curve.items.least
+
+
+def _oracle_area(curve: Curve, max_rejection: float) -> float:
+    return _area(curve.items.best, max_rejection)
+
+
+def _ratio(curve: Curve, max_rejection: float) -> float:
+    rejections = _rejections(curve.items, max_rejection)
+    return curve.gain(rejections) / curve.items.best.gain(rejections)
+
+
+def _aurc(curve: Curve, _: float) -> float:
+    return 1 - _area(curve, 1.0)
+
+
+def _e_aurc(curve: Curve, _: float) -> float:
+    return curve.scale * (curve.items.best.gain(curve.items.n) - curve.gain(curve.items.n))
+
+
+def _augrc(curve: Curve, _: float) -> float:
+    n = curve.items.n
+    return (1 - curve.items.mean) * (n + 1) / (2 * n) - curve.scale * curve.sums.sum() / n**2
+
+
+def _risk_at_coverage(curve: Curve, coverage: float) -> float:
+    kept = max(1, math.ceil(coverage * curve.items.n * (1 - ROUNDING)))  # 0.07 * 100 is 7.000000000000001
+    return 1 - curve.kept[kept - 1]
+
+
+def _coverage_at_risk(curve: Curve, risk: float) -> float:
+    safe = np.flatnonzero(curve.kept >= 1 - risk - ROUNDING)
+    return (safe[-1] + 1) / curve.items.n if len(safe) else 0.0
+
+
+FORMULAS = {
+    "mean_quality": Formula(_mean),
+    "random_area": Formula(_mean),
+    "prr": Formula(_ratio, rejections=2, varied=True),
+    "rejection_area": Formula(_area, rejections=1),
+    "rejection_area_minmax": Formula(_area_minmax, rejections=1, varied=True),
+    "oracle_area": Formula(_oracle_area, rejections=1),
+    "aurc": Formula(_aurc, risk=True),
+    "e_aurc": Formula(_e_aurc, risk=True),
+    "augrc": Formula(_augrc, risk=True),
+    "risk_at_coverage": Formula(_risk_at_coverage, risk=True),
+    "coverage_at_risk": Formula(_coverage_at_risk, risk=True),
+}
+
+
+def _argument(name: str) -> str:
+    """What the number of a metric is."""
+    return METRICS["shared"][name].argument
+
+
+def rejection_metrics(
+    max_rejections: Sequence[float], coverages: Sequence[float], risks: Sequence[float]
+) -> dict[str, RejectionMetric]:
+    """The metrics of a report under their names."""
+    numbers = {"max_rejection": max_rejections, "coverage": coverages, "risk": risks}
+    metrics = {}
+    for name in FORMULAS:
+        argument = _argument(name)
+        for number in numbers[argument] if argument else (1.0,):
+            plain = not argument or (argument == "max_rejection" and number == 1)
+            metrics[name if plain else f"{name}_{number:g}"] = RejectionMetric(name, number)
+    return metrics
+
+
+def named_metric(name: str) -> RejectionMetric:
+    """The metric that has a name in a report: `prr`, `prr_0.5`, `risk_at_coverage_0.8`."""
+    if name in FORMULAS and _argument(name) in ("", "max_rejection"):
+        return RejectionMetric(name)
+    base, _, number = name.rpartition("_")
+    try:
+        if _argument(base):
+            return RejectionMetric(base, float(number))
+    except (KeyError, ValueError):
+        pass
+    raise ValueError(
+        f"There is no rejection metric {name!r}; there are {', '.join(FORMULAS)}, with a number after some."
+    )

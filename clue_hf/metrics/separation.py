@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from .arrays import checked_arrays
-from .bootstrap import NAN
 from .calibration import confidence_calibration_error
 from .curve import Order
+from .measured import NAN
 
 
 def uncertainty_accuracy(uncertainty: Any, wrong: Any) -> float:

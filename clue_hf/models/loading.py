@@ -20,6 +20,7 @@ from transformers import (
 
 from ..errors import UserError
 from ..offline import notice_missing_network
+from ..settings import parse_settings
 from .ensemble import Ensemble
 from .kind import is_image_model, text_task
 from .mc_dropout import add_classifier_dropout
@@ -163,16 +164,7 @@ def parse_overrides(text: str | None) -> dict[str, Any]:
             return json.loads(text)
         except json.JSONDecodeError as error:
             raise UserError(f"config_overrides is not valid JSON: {error}") from error
-    overrides = {}
-    for assignment in text.split(","):
-        name, equals, value = assignment.partition("=")
-        if not equals:
-            raise UserError(f"config_overrides: {assignment!r} is not of the form name=value.")
-        try:
-            overrides[name.strip()] = json.loads(value)
-        except json.JSONDecodeError:
-            overrides[name.strip()] = value.strip()
-    return overrides
+    return parse_settings("config_overrides", text)
 
 
 def _auto_class(config: Any, task: str) -> Any:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from clue_hf.cli.main import main
-from clue_hf.metrics import prediction_rejection_ratio, rejection_definition, rejection_report
+from clue_hf.metrics import metric_info, prediction_rejection_ratio, rejection_report
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_the_ratio_is_that_of_the_metric(here, capsys):
     written = json.loads(Path("out.json").read_text())
     found = written["scores"]
     assert written["definitions"].keys() == found["scores.good"]["metrics"].keys()
-    assert written["definitions"]["prr_0.5"] == rejection_definition("prr_0.5")
+    assert written["definitions"]["prr_0.5"] == metric_info("prr_0.5").definition
     quality = [row["bleu"] for row in here]
     for name in ("good", "random"):
         report = found[f"scores.{name}"]

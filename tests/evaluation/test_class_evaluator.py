@@ -161,6 +161,13 @@ def test_a_transformer_takes_other_sizes_and_channels():
     assert "uncertainty_accuracy_val" not in report.metrics["raw"]
 
 
+def test_without_resamples_it_says_that_there_are_no_intervals(resnet):
+    report = evaluator(*resnet, mc_samples=0, resamples=0).evaluate(TEST)
+    assert "Intervals: none computed (0 resamples)." in report.summary()
+    assert "bootstrap" not in report.summary()
+    assert "[" not in report.table()
+
+
 def test_texts_are_classified_by_the_names_of_their_classes():
     model, tokenizer = make_bert()
     report = evaluator(model, tokenizer, mc_samples=0, batch_size=5, calibrator="platt").evaluate(

@@ -15,8 +15,8 @@ from clue_hf.evaluation.classes.selection import (
     choose_rows,
     class_page_data,
     confidence_bins,
+    confident_errors,
     kept_accuracy,
-    wrongly_sure,
 )
 from clue_hf.inputs.image_rows import ImageRows
 from clue_hf.inputs.images import ImageTransform
@@ -103,7 +103,7 @@ def test_the_page_says_what_was_found_without_scripts(show):
 def test_the_most_wrongly_sure_come_first_with_their_images(show):
     page = show(REPORT)
     rows = shown_rows(page)
-    wrong = wrongly_sure(REPORT.raw, 24)
+    wrong = confident_errors(REPORT.raw, 24)
     assert rows == wrong[:24].tolist()
     source = page.locator("#cards img").first.get_attribute("src")
     pixels = np.asarray(Image.open(BytesIO(base64.b64decode(source.split(",")[1]))))
@@ -130,7 +130,7 @@ def test_examples_are_filtered_sorted_and_paged(show):
     page.fill("#filter-low", "0.9")
     assert f"of {int((REPORT.raw.confidence >= 0.9).sum())} examples" in page.inner_text("#status")
     page.fill("#filter-text", "no such class")
-    assert page.inner_text("#status") == "No example fits."
+    assert page.inner_text("#status") == "No example matches."
 
 
 def test_the_curves_can_be_read_with_the_keyboard(show):
@@ -203,8 +203,8 @@ def test_the_curve_is_that_of_the_metric():
 def test_examples_are_chosen_within_the_limit():
     chosen = choose_rows(REPORT.raw, 40)
     assert len(chosen) <= 40
-    sure = [row for row, groups in chosen.items() if "most wrongly sure" in groups]
-    assert sorted(wrongly_sure(REPORT.raw, 10).tolist()) == sure
+    sure = [row for row, groups in chosen.items() if "most confident errors" in groups]
+    assert sorted(confident_errors(REPORT.raw, 10).tolist()) == sure
     assert len(choose_rows(REPORT.raw, 120)) == 120
 
 

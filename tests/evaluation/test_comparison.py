@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from clue_hf.experiments.comparison import as_csv, as_latex, as_markdown, compare_methods, holm
-from clue_hf.metrics import bootstrap_interval, classification_error, measured_classification
+from clue_hf.metrics import bootstrap_interval, classification_error, classification_report
 
 
 def answers(seed, wrong, n=200, classes=3):
@@ -19,7 +19,7 @@ def answers(seed, wrong, n=200, classes=3):
 
 
 def runs(wrongs, resamples=400):
-    return [measured_classification(*answers(seed, wrong), resamples=resamples) for seed, wrong in enumerate(wrongs)]
+    return [classification_report(*answers(seed, wrong), resamples=resamples) for seed, wrong in enumerate(wrongs)]
 
 
 def test_holm_by_hand():

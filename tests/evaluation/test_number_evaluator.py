@@ -242,6 +242,13 @@ def test_rows_without_a_target_are_predicted(tabular, whole_report):
     assert np.array_equal(missing.mean, plain.mean)
 
 
+def test_without_resamples_it_says_that_there_are_no_intervals(tabular):
+    report = evaluator(*tabular, mc_samples=0, resamples=0).evaluate(TEST)
+    assert "Intervals: none computed (0 resamples)." in report.summary()
+    assert "bootstrap" not in report.summary()
+    assert "[" not in report.table()
+
+
 def test_what_was_done_to_the_rows_is_told(tabular):
     model, _ = tabular
     preprocessor = make_preprocessor(SPLITS["train"], drop_missing_target=True)

@@ -8,17 +8,17 @@ from clue_hf.evaluation.numbers.evaluator import RegressionEvaluator
 from clue_hf.evaluation.numbers.measures import definitions, measure
 from clue_hf.evaluation.numbers.page import write_number_page
 from clue_hf.evaluation.numbers.plots import plot_number_report
-from clue_hf.evaluation.numbers.report import IN_TABLE, RegressionReport, digits_after_point
+from clue_hf.evaluation.numbers.report import MAIN_METRICS, RegressionReport
 from clue_hf.evaluation.numbers.selection import (
     bands,
     coverage_curve,
     error_bins,
     error_points,
+    most_overconfident,
     sparsification_curves,
-    wrongly_sure,
 )
 from clue_hf.inputs.base import Rows
-from clue_hf.metrics import ause, ence, regression_calibration_error
+from clue_hf.metrics import ause, ence, format_interval, format_metric, metric_info, regression_calibration_error
 from clue_hf.posthoc import QuantileCalibrator
 from clue_hf.predictors.numbers import RegressionPredictions
 
@@ -109,7 +109,7 @@ def test_rows_are_chosen_evenly():
     assert (found["mean"][0], found["mean"][-1]) == (REPORT.raw.mean.min(), REPORT.raw.mean.max())
     assert np.ptp(np.diff(np.searchsorted(np.sort(REPORT.raw.mean), found["mean"]))) <= 1
     assert len(error_points(make_report(n=3000, calibrated=False).raw)["std"]) == 1000
-    first = wrongly_sure(REPORT.raw, 5)
+    first = most_overconfident(REPORT.raw, 5)
     scores = np.abs(REPORT.raw.target - REPORT.raw.mean) / REPORT.raw.std
     assert scores[first].tolist() == sorted(scores, reverse=True)[:5]
 
@@ -139,11 +139,11 @@ def test_odd_reports_are_written_too(tmp_path, settings):
 
 def test_numbers_of_any_size_have_four_digits():
     entry = {"value": 1.23456e-9, "low": 1.2e-9, "high": 1.3e-9, "reason": None}
-    assert REPORT.cell("mse", entry) == "0.000000001235 [0.000000001200, 0.000000001300]"
-    assert REPORT.cell("mse", {"value": 123456.7, "reason": None}) == "123457"
-    assert REPORT.cell("ence", {"value": 12.34567, "reason": None}) == "12.346"
-    assert REPORT.cell("mse", {"value": None, "reason": "no rows"}) == "-"
-    assert digits_after_point("mean_std", {"value": 0.0}) == 3
+    assert format_metric(entry, "mse", "numbers") == "0.000000001235 [0.000000001200, 0.000000001300]"
+    assert format_metric({"value": 123456.7, "reason": None}, "mse", "numbers") == "123457"
+    assert format_metric({"value": 12.34567, "reason": None}, "ence", "numbers") == "12.346"
+    assert format_metric({"value": None, "reason": "no rows"}, "mse", "numbers") == "-"
+    assert format_metric({"value": 0.0}, "mean_std", "numbers") == "0.000"
 
 
 # ---- the page ----
@@ -169,18 +169,17 @@ def test_the_page_says_what_was_found(tmp_path):
     write_number_page(REPORT, tmp_path / "page.html", REPORT.compare(make_report(calibrated=False), 5), "another")
     page = (tmp_path / "page.html").read_text()
     entry = REPORT.metrics["raw"]["mse"]
-    digits = digits_after_point("mse", entry)
-    assert f"{entry['value']:.{digits}f}" in page
-    assert f"{entry['low']:.{digits}f} to {entry['high']:.{digits}f}" in page
+    assert f">{format_metric(entry, 'mse', 'numbers', interval=None)}<" in page
+    assert format_interval(entry, "mse", "numbers") in page
     for words in (
         "3 of 250 variances were below the floor",
         "2 of 250 rows have no value",
         "Compared with",
-        "too sure",
+        "overconfident",
     ):
         assert words in page
-    for heading in IN_TABLE.values():
-        assert heading in page
+    for name in MAIN_METRICS:
+        assert metric_info(name, "numbers").heading in page
 
 
 def test_the_page_loads_nothing_and_is_the_same_each_time(tmp_path):
@@ -213,12 +212,12 @@ def test_hostile_texts_stay_text(show):
 
 def test_rows_are_sorted_and_paged(show):
     page = show(REPORT)
-    assert shown_rows(page) == wrongly_sure(REPORT.raw, 25).tolist()
+    assert shown_rows(page) == most_overconfident(REPORT.raw, 25).tolist()
     page.click("#next")
-    assert shown_rows(page) == wrongly_sure(REPORT.raw, 50)[25:].tolist()
+    assert shown_rows(page) == most_overconfident(REPORT.raw, 50)[25:].tolist()
     assert page.inner_text("#status") == "26 to 50 of 200 rows"
     page.click("#table th[data-key=target] button")
-    chosen = wrongly_sure(REPORT.raw, 200)
+    chosen = most_overconfident(REPORT.raw, 200)
     assert shown_rows(page) == chosen[np.argsort(-REPORT.raw.target[chosen])][:25].tolist()
 
 
@@ -226,7 +225,7 @@ def test_the_curves_can_be_read_with_the_keyboard(show):
     page = show(REPORT)
     page.focus("#coverage")
     page.keyboard.press("Home")
-    assert page.get_attribute("#coverage", "aria-valuetext").startswith("0 % wanted")
+    assert page.get_attribute("#coverage", "aria-valuetext").startswith("0 % expected")
     frame = page.locator("#errors .frame").first
     frame.focus()
     assert f"{error_bins(REPORT.raw)[0]['count']} rows" in frame.get_attribute("aria-valuetext")

@@ -35,10 +35,10 @@ def test_the_page_says_what_was_found_without_scripts(show):
     assert f"{entry['low']:.3f} to {entry['high']:.3f}" in cell
     assert "msp ranks the outputs best" in page.inner_text("#summary")
     assert "12,345 reference tokens" in page.inner_text("#summary")
-    assert "too sure by 0.125" in page.inner_text("#summary")
+    assert "overconfident by 0.125" in page.inner_text("#summary")
     assert "48.5 to 54.8" in page.inner_text(".tiles")
     assert "a model" in page.inner_text("header")
-    assert "switched off" in page.inner_text("main")
+    assert "JavaScript, which is disabled" in page.inner_text("main")
     assert not page.locator("#examples").is_visible()
     assert not page.locator("#curves").is_visible()
 
@@ -56,7 +56,7 @@ def test_an_undefined_metric_is_a_dash_with_its_reason(show):
     cell = page.locator("#scorers table").first.locator("tbody td.number").first
     assert cell.inner_text().startswith("-")
     assert cell.get_attribute("title") == "all qualities are equal"
-    assert "No scorer can be judged: all qualities are equal." in page.inner_text("#summary")
+    assert "The scorers cannot be ranked: all qualities are equal." in page.inner_text("#summary")
 
 
 def test_a_comparison_has_its_table(show):
@@ -135,7 +135,7 @@ def test_text_quality_and_group_filter_together(show):
     page.fill("#filter-text", "garden")
     assert sorted(int(row) for row in every_page(page, "row")) == expected("garden", rows=sure)
     page.fill("#filter-text", "no such text")
-    assert status(page) == "No example fits."
+    assert status(page) == "No example matches."
 
 
 def test_groups_can_be_chosen_by_keyboard(show):
@@ -203,11 +203,11 @@ def test_tokens_are_shaded_by_entropy_and_tell_their_numbers(show):
     tokens.first.focus()
     page.keyboard.press("ArrowRight")
     assert tokens.nth(1).evaluate("one => document.activeElement === one")
-    assert about in page.inner_text("#detail-0 .told")
+    assert about in page.inner_text("#detail-0 .token-text")
     assert about in tokens.nth(1).get_attribute("title")
     assert tokens.evaluate_all("all => all.filter(one => one.tabIndex === 0).length") == 1
     tokens.nth(3).hover()
-    assert first["output"].split()[3] in page.inner_text("#detail-0 .told")
+    assert first["output"].split()[3] in page.inner_text("#detail-0 .token-text")
     assert "nats or more" in page.inner_text("#detail-0 .heat")
 
 

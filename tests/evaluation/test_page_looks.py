@@ -43,7 +43,7 @@ CONTRAST = """one => {
 READABLE = (
     "#summary .lead p", "header p", "nav a", ".tiles .value", ".tiles .more", "#scorers td", "#scorers .interval",
     "summary", "#legend button", "#legend [aria-pressed=false]", "#groups label:has(:checked)", "#groups label",
-    "#table th button", "#table .clamp", "#detail-0 h4", ".told", ".token", ".token.special", ".heat", ".tag",
+    "#table th button", "#table .clamp", "#detail-0 h4", ".token-text", ".token", ".token.special", ".heat", ".tag",
     "#status", "dt", "footer", "figcaption p",
 )  # fmt: skip
 

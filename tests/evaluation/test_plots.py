@@ -9,18 +9,16 @@ from PIL import Image
 from clue_hf import EvaluationReport
 from clue_hf.evaluation.text.plots import plot_report
 from clue_hf.evaluation.text.selection import (
-    DARK,
-    LIGHT,
     best_scorer,
     colour_index,
-    curve_limits,
     good_examples,
     read_numbers,
     reliability_bins,
-    score_histogram,
     thinned_curves,
 )
 from clue_hf.metrics import rejection_reports
+from clue_hf.pages.palette import DARK, LIGHT
+from clue_hf.pages.selection import curve_limits, score_histogram
 from clue_hf.scorers import SCORERS
 
 

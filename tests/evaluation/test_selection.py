@@ -24,7 +24,7 @@ def test_at_most_the_limit_is_chosen(show):
     assert groups["most certain"] == sorted(order[:125])
     assert groups["least certain"] == sorted(order[-125:])
     gap = report.confidence("msp") - report.quality()
-    assert groups["most wrongly sure"] == sorted(np.argsort(-gap)[:125])
+    assert groups["most overconfident"] == sorted(np.argsort(-gap)[:125])
     assert len(groups["random"]) > 125
     assert all(names for _, names in chosen)
     page = show(report)
@@ -54,7 +54,7 @@ def test_all_are_chosen_where_they_fit():
     assert len(choose_examples(REPORT, "pmi", limit=2)) == 2
 
 
-def test_without_confidence_the_wrongly_sure_are_found_by_rank(monkeypatch):
+def test_without_confidence_the_overconfident_are_found_by_rank(monkeypatch):
     monkeypatch.setattr(EvaluationReport, "confidence", lambda self, name: None)
     quality = np.linspace(0, 1, 30)
     scores = -quality
@@ -63,7 +63,7 @@ def test_without_confidence_the_wrongly_sure_are_found_by_rank(monkeypatch):
         [make_example(row, q, {"msp": s}, "x") for row, (q, s) in enumerate(zip(quality, scores, strict=True))]
     )
     chosen = choose_examples(report, "msp")
-    [wrong] = [example["row"] for example, names in chosen if "most wrongly sure" in names]
+    [wrong] = [example["row"] for example, names in chosen if "most overconfident" in names]
     assert wrong == 0
     assert "most certain" in chosen[0][1]
 

@@ -5,17 +5,18 @@ import shutil
 
 import numpy as np
 import pytest
-from hub.reported import save_reported_classes, save_reported_texts
+from class_models import make_bert, text_data
+from hub.reported import save_numbers, save_reported_classes, save_reported_texts
 from huggingface_hub import ModelCard
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from clue_hf import UserError
-from clue_hf.hub.card import REPORT, Wishes, is_ours, make_card, write_card
+from clue_hf import ClassificationEvaluator, UserError
+from clue_hf.hub.card import REPORT, CardOptions, is_ours, make_card, write_card
 from clue_hf.hub.card_model import read_training
 from clue_hf.hub.escape import code_block, code_span, markdown_text, one_line, shareable_command, without_folders
-from clue_hf.metrics import REGRESSION_DEFINITIONS, regression_report
+from clue_hf.metrics import METRICS, metric_definitions, regression_report
 
 
 MARKDOWN = MarkdownIt("commonmark").enable("table")
@@ -75,7 +76,7 @@ def body_of(text):
 
 
 def test_the_results_are_read_back_as_the_report_has_them(made):
-    text = write_card(made / "clue", wishes=Wishes("me/clue")).read_text()
+    text = write_card(made / "clue", options=CardOptions("me/clue")).read_text()
     metrics, results = report_of(made / "clue")["metrics"], results_of(text)
     for scorer in ("msp", "perplexity"):
         assert results["prr", scorer] == metrics["scorers"][scorer]["prr"]["value"] is not None
@@ -105,7 +106,7 @@ def test_the_table_has_intervals_the_baseline_and_the_difference(made):
 
 
 def test_the_card_of_a_classifier(made):
-    text = write_card(made / "bert", wishes=Wishes("me/bert", "mit", "en")).read_text()
+    text = write_card(made / "bert", options=CardOptions("me/bert", "mit", "en")).read_text()
     metrics, results, data = report_of(made / "bert")["metrics"], results_of(text), ModelCard(text).data
     for kind in ("raw", "calibrated"):
         for name in ("error", "ece", "prr", "uncertainty_auc"):
@@ -122,7 +123,11 @@ def test_the_card_of_a_regressor(tmp_path):
     mean, std = generator.normal(size=30) * 1000, generator.uniform(500, 900, 30)
     raw = regression_report(mean, std, mean + std * generator.normal(size=30), resamples=20)
     (tmp_path / REPORT).mkdir()
-    description = {"data": "taxi.csv (test)", "metrics": REGRESSION_DEFINITIONS, "notes": ["3 values were missing."]}
+    description = {
+        "data": "taxi.csv (test)",
+        "metrics": metric_definitions(METRICS["numbers"], "numbers"),
+        "notes": ["3 values were missing."],
+    }
     content = {"metrics": {"n": 30, "raw": raw, "clamped": 2}, "description": description}
     (tmp_path / REPORT / "report.json").write_text(json.dumps(content))
     (tmp_path / "config.json").write_text('{"architectures": ["CLUETabularResNetForRegression"], "model_type": "t"}')
@@ -154,21 +159,32 @@ def test_the_pictures_are_there(made):
 
 def test_the_usage_is_python(made):
     for name in ("clue", "bert"):
-        tokens = MARKDOWN.parse(body_of(write_card(made / name, wishes=Wishes('me/"odd')).read_text()))
+        tokens = MARKDOWN.parse(body_of(write_card(made / name, options=CardOptions('me/"odd')).read_text()))
         [code] = [token.content for token in tokens if token.type == "fence" and token.info == "python"]
         compile(code, "usage", "exec")
         assert 'pipeline("me/\\"odd")' in code
 
 
 def test_the_same_report_gives_the_same_bytes_anywhere(made, tmp_path, monkeypatch):
-    first = write_card(made / "clue", wishes=Wishes("me/clue")).read_bytes()
-    assert write_card(made / "clue", wishes=Wishes("me/clue")).read_bytes() == first
+    first = write_card(made / "clue", options=CardOptions("me/clue")).read_bytes()
+    assert write_card(made / "clue", options=CardOptions("me/clue")).read_bytes() == first
     elsewhere = copy(made / "clue", tmp_path / "other")
     (elsewhere / "README.md").unlink()
     monkeypatch.chdir(tmp_path)
-    assert write_card("other", wishes=Wishes("me/clue")).read_bytes() == first
+    assert write_card("other", options=CardOptions("me/clue")).read_bytes() == first
     assert b"/home/" not in first
     assert str(made).encode() not in first
+
+
+def test_a_report_in_memory_gives_the_card_of_its_file(tmp_path):
+    classifier, tokenizer = make_bert(tmp_path)
+    evaluator = ClassificationEvaluator(classifier, tokenizer, 0, "isotonic", resamples=20)
+    told = {"model": "bert", "data": "owner/opinions (test)"}
+    report = evaluator.evaluate(text_data(), validation=text_data(), description=told)
+    in_memory = write_card(tmp_path, report=report).read_text()
+    assert results_of(in_memory)["ece", "calibrated"] == report.metrics["calibrated"]["ece"].value
+    save_numbers(report, tmp_path / REPORT)
+    assert write_card(tmp_path).read_text() == in_memory
 
 
 def test_limits_are_those_of_the_report(made, tmp_path):
@@ -214,7 +230,7 @@ def test_hostile_names_stay_names(made, tmp_path):
         "history": {}, "definitions": {}, "settings": {"training": {"optim": HOSTILE}, "model": {}},
     }  # fmt: skip
     (folder / "results.json").write_text(json.dumps(results))
-    text = write_card(folder, wishes=Wishes(HOSTILE, HOSTILE, HOSTILE, [HOSTILE], [HOSTILE])).read_text()
+    text = write_card(folder, options=CardOptions(HOSTILE, HOSTILE, HOSTILE, [HOSTILE], [HOSTILE])).read_text()
     data = ModelCard(text).data
     assert data.license == data.language == data.tags[-1] == data.datasets[0] == one_line(HOSTILE)
     assert data.model_name == one_line(HOSTILE)
@@ -332,11 +348,11 @@ def test_a_report_from_elsewhere_comes_into_the_folder_without_its_examples(made
     folder = copy(made / "ce", tmp_path / "model")
     with pytest.raises(UserError, match="There is no .*report.json"):
         write_card(folder, report=tmp_path)
-    text = write_card(folder, report=made / "clue" / REPORT, wishes=Wishes("me/clue")).read_text()
+    text = write_card(folder, report=made / "clue" / REPORT, options=CardOptions("me/clue")).read_text()
     names = {path.relative_to(folder / REPORT).as_posix() for path in (folder / REPORT).rglob("*") if path.is_file()}
     assert {"report.json", "comparison.json", "compared_with/report.json", "rejection_curves.png"} <= names
     assert not [name for name in names if name.endswith(("jsonl", "html"))]
-    assert write_card(folder, wishes=Wishes("me/clue")).read_text() == text  # the copy tells the same
+    assert write_card(folder, options=CardOptions("me/clue")).read_text() == text  # the copy tells the same
     write_card(folder, report=made / "bert" / REPORT)  # a copy makes way
     assert "ECE" in (folder / "README.md").read_text()
     with pytest.raises(UserError, match="holds another report"):
@@ -348,11 +364,11 @@ def test_a_damaged_report_is_named(made, tmp_path, content):
     folder = copy(made / "bert", tmp_path / "model")
     (folder / REPORT / "report.json").write_text(content)
     with pytest.raises(UserError, match="report.json"):
-        make_card(folder, None, Wishes())
+        make_card(folder, None, CardOptions())
 
 
 def test_without_a_report_it_says_so(made):
-    text = make_card(made / "ce", None, Wishes())
+    text = make_card(made / "ce", None, CardOptions())
     assert "Not evaluated yet" in text
     assert "has not been evaluated" in text
     assert ModelCard(text).data.eval_results is None

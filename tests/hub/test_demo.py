@@ -20,8 +20,9 @@ from transformers import AutoConfig
 
 from clue_hf import pipeline
 from clue_hf.cli.main import main
-from clue_hf.deploy.demo import Demo, _launch, build_page, check_address, import_gradio, safe, token_html
+from clue_hf.deploy.demo import Demo, _launch, build_page, check_address, import_gradio, part_html
 from clue_hf.errors import UserError
+from clue_hf.pages.environment import inert
 from clue_hf.posthoc.calibration_file import UncertaintyCalibration
 
 
@@ -104,7 +105,7 @@ def test_hostile_text_stays_text(show, calibrated):
     page.locator("#text").wait_for()
     token = {"token": HOSTILE, "probability": 0.5, "entropy": 1.0,
              "alternatives": [{"token": HOSTILE, "probability": 0.5}]}  # fmt: skip
-    page.evaluate("html => document.querySelector('#answer').innerHTML = html", token_html(token))
+    page.evaluate("html => document.querySelector('#answer').innerHTML = html", part_html("token", token, 3.0))
     page.wait_for_timeout(200)
     assert page.locator("#answer .token").count() == 1
     assert page.locator("#answer script, #answer img").count() == 0
@@ -157,7 +158,7 @@ def test_every_kind_of_model_has_a_page(tmp_path, kind):
 
 
 def test_what_is_escaped():
-    assert not set("<>\"'`${}") & set(re.sub(r"&#?\w+;", "", safe(HOSTILE)))
+    assert not set("<>\"'`${}") & set(re.sub(r"&#?\w+;", "", inert(HOSTILE)))
 
 
 def test_a_port_in_use_is_told(capsys):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from clue_hf.metrics import (
-    Interval,
+    Measured,
     alignment_error,
     bootstrap_interval,
     calibration_intervals,
@@ -25,8 +25,9 @@ def tokens(seed, examples=40, digits=6):
     return error, uncertainty, confidence, correct, example
 
 
-def equal(found: Interval, expected: Interval) -> None:
-    assert vars(found) == pytest.approx(vars(expected), abs=1e-12)
+def equal(found: Measured, expected: Measured) -> None:
+    assert found == pytest.approx(expected, abs=1e-12)
+    assert found.undefined == expected.undefined
 
 
 def test_a_mean_over_clusters_is_the_plain_bootstrap_of_their_sums():

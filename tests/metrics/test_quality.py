@@ -63,7 +63,8 @@ def test_interval_is_the_plain_bootstrap_of_the_corpus_quality(name):
         lambda texts, refs: corpus_quality(name, texts.tolist(), refs.tolist()), predictions, references, **options
     )
     found = corpus_quality_interval(name, predictions, references, **options)
-    assert vars(found) == pytest.approx(vars(plain), abs=1e-9)
+    assert found == pytest.approx(plain, abs=1e-9)
+    assert found.undefined == plain.undefined
     assert found.low < found.value < found.high
 
 

@@ -9,18 +9,21 @@ from hypothesis import strategies as st
 from scipy.special import softmax, xlogy
 
 from clue_hf.metrics import (
+    METRICS,
     alignment_error,
     augrc,
     aurc,
     bootstrap_interval,
     coverage_at_risk,
     e_aurc,
+    metric_info,
     paired_bootstrap,
     prediction_rejection_ratio,
     risk_at_coverage,
 )
 from clue_hf.metrics.classification import (
     adaptive_calibration_error,
+    binary_flip,
     brier_score,
     classification_error,
     classwise_calibration_error,
@@ -29,11 +32,8 @@ from clue_hf.metrics.classification import (
     negative_log_likelihood,
     normalized_entropy,
 )
-from clue_hf.metrics.flip import binary_flip
-from clue_hf.metrics.resampled_classification import (
-    CLASSIFICATION_DEFINITIONS,
+from clue_hf.metrics.resampled.classification import (
     REJECTION_METRICS,
-    classification_definition,
     classification_report,
     paired_classification_differences,
 )
@@ -50,6 +50,8 @@ from clue_hf.metrics.separation import (
 
 
 TAU = 0.6
+# the metrics of a report but those of rejection
+NAMES = [name for name in METRICS["classes"] if name != "mean_uncertainty" and not name.startswith("ood_")]
 
 
 def wrong(p, y):
@@ -193,7 +195,7 @@ def test_one_resample_of_any_answers(arrays, seed):
 def test_blocks_of_resamples_do_not_matter(monkeypatch):
     arrays = make_answers(3)
     expected = classification_report(*arrays, resamples=30)
-    monkeypatch.setattr("clue_hf.metrics.resampled_classification.BLOCK", 1)
+    monkeypatch.setattr("clue_hf.metrics.resampled.classification.BLOCK", 1)
     report = classification_report(*arrays, resamples=30)
     assert report == {name: pytest.approx(entry, abs=1e-12) for name, entry in expected.items()}
 
@@ -240,7 +242,7 @@ def test_reasons():
 def test_no_examples():
     report = classification_report([], [], resamples=3, tau=TAU)
     assert {found["value"] for found in report.values()} == {None}
-    assert {report[name]["reason"] for name in CLASSIFICATION_DEFINITIONS} == {"no examples"}
+    assert {report[name]["reason"] for name in NAMES} == {"no examples"}
     json.dumps(report, allow_nan=False)
 
 
@@ -303,12 +305,12 @@ def test_differences_of_what_both_have():
 
 def test_every_metric_has_a_definition():
     report = classification_report(*make_answers(11, classes=2), resamples=0, tau=TAU)
-    assert list(report) == [*CLASSIFICATION_DEFINITIONS, *REJECTION_METRICS]
-    definitions = {name: classification_definition(name) for name in report}
+    assert list(report) == [*NAMES, *REJECTION_METRICS]
+    definitions = {name: metric_info(name, "classes").definition for name in report}
     assert len(set(definitions.values())) == len(definitions)
     assert definitions["prr_0.5"].endswith("max_rejection = 0.5; quality = 1{right}")
-    with pytest.raises(ValueError, match="no rejection metric 'bleu'"):
-        classification_definition("bleu")
+    with pytest.raises(ValueError, match="no metric 'bleu'"):
+        metric_info("bleu", "classes")
 
 
 def test_bad_input_is_located():

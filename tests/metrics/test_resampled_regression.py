@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clue_hf.metrics import bootstrap_interval, paired_bootstrap
+from clue_hf.metrics import METRICS, bootstrap_interval, metric_info, paired_bootstrap
 from clue_hf.metrics.regression import (
     ause,
     corr_error_pe,
@@ -23,11 +23,8 @@ from clue_hf.metrics.regression import (
     root_mean_squared_calibration_error,
     sharpness,
 )
-from clue_hf.metrics.resampled_regression import (
-    REGRESSION_DEFINITIONS,
-    measured_regression,
+from clue_hf.metrics.resampled.regression import (
     paired_regression_differences,
-    regression_definition,
     regression_report,
 )
 
@@ -198,21 +195,21 @@ def test_no_rows():
     assert {found["value"] for found in report.values()} == {None}
     assert {found["reason"] for found in report.values()} == {"no rows"}
     json.dumps(report, allow_nan=False)
-    for found in measured_regression([], [], [], resamples=3).values():
-        assert len(found.values) == 3
-        assert np.isnan(found.values).all()
+    for found in regression_report([], [], [], resamples=3).values():
+        assert len(found.resampled) == 3
+        assert np.isnan(found.resampled).all()
 
 
 def test_measurements_are_those_of_the_report():
     arrays = make_forecasts(6)
-    measured = measured_regression(*arrays, resamples=30, seed=3)
+    measured = regression_report(*arrays, resamples=30, seed=3)
     report = regression_report(*arrays, resamples=30, seed=3, level=0.5)
     assert list(measured) == list(report)
     for name, found in measured.items():
         assert (found.value, found.n, found.reason) == (report[name]["value"], 60, None)
-        assert len(found.values) == 30
-        assert np.quantile(found.values, [0.25, 0.75]) == pytest.approx([report[name]["low"], report[name]["high"]])
-    floored = measured_regression(*arrays, resamples=0, min_variance=4.0)
+        assert len(found.resampled) == 30
+        assert np.quantile(found.resampled, [0.25, 0.75]) == pytest.approx([report[name]["low"], report[name]["high"]])
+    floored = regression_report(*arrays, resamples=0, min_variance=4.0)
     assert floored["mean_std"].value == pytest.approx(np.maximum(arrays[1], 2).mean())
 
 
@@ -250,11 +247,11 @@ def test_differences_to_oneself_and_to_what_is_undefined():
 
 
 def test_every_metric_has_a_definition():
-    assert list(regression_report(*make_forecasts(11), resamples=0)) == list(REGRESSION_DEFINITIONS)
-    definitions = [regression_definition(name) for name in REGRESSION_DEFINITIONS]
+    assert list(regression_report(*make_forecasts(11), resamples=0)) == list(METRICS["numbers"])
+    definitions = [metric_info(name, "numbers").definition for name in METRICS["numbers"]]
     assert len(set(definitions)) == len(definitions)
-    with pytest.raises(ValueError, match="no regression metric 'bleu'; there are mse, nll"):
-        regression_definition("bleu")
+    with pytest.raises(ValueError, match="no metric 'bleu'; the metrics are mse, nll"):
+        metric_info("bleu", "numbers")
 
 
 def test_bad_input_is_located():

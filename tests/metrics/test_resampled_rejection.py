@@ -8,18 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clue_hf.metrics import (
-    REJECTION_DEFINITIONS,
+    METRICS,
     augrc,
     aurc,
     bootstrap_interval,
     coverage_at_risk,
     e_aurc,
+    metric_info,
     paired_bootstrap,
     paired_rejection_differences,
     prediction_rejection_ratio,
     rejection_area,
     rejection_area_minmax,
-    rejection_definition,
     rejection_report,
     rejection_reports,
     risk_at_coverage,
@@ -218,15 +218,18 @@ def test_options():
 
 def test_every_metric_has_a_definition():
     report = rejection_report(*items(5))
-    definitions = {name: rejection_definition(name) for name in report}
+    definitions = {name: metric_info(name).definition for name in report}
     assert definitions["prr_0.5"].endswith("max_rejection = 0.5")
     assert definitions["prr"].endswith("max_rejection = 1")
     assert definitions["risk_at_coverage_0.8"].endswith("coverage = 0.8")
-    assert definitions["aurc"] == REJECTION_DEFINITIONS["aurc"]
+    assert definitions["aurc"] == METRICS["shared"]["aurc"].definition
     assert len(set(definitions.values())) == len(report)
     for name in ("ratio", "prr_", "prr_half", "aurc_0.5", "risk_at_coverage", "prr_2"):
         with pytest.raises(ValueError, match="no rejection metric"):
-            rejection_definition(name)
+            rejection_report(*items(5), metrics=[name])
+    for name in ("ratio", "prr_", "prr_half", "aurc_0.5", "prr_2"):
+        with pytest.raises(ValueError, match="no metric"):
+            metric_info(name)
 
 
 def two_models(n=80, digits=6):

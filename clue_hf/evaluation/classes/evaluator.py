@@ -14,7 +14,7 @@ from ...functional import check_choice
 from ...inputs.base import Rows
 from ...inputs.image_rows import ImageRows
 from ...inputs.labels import Labelled, class_rows
-from ...metrics import best_threshold
+from ...metrics import best_threshold, interval_description
 from ...posthoc import CALIBRATORS, Calibrator, ErrorPredictor
 from ...predictors.classes import ClassPredictions, ClassPredictor
 from ...processes import process_state
@@ -181,7 +181,7 @@ class ClassificationEvaluator(PredictionEvaluator):
             "classes": self.names,
             **({"positive_class": self.names[positive]} if flips else {}),
             "uncertainty": self.predictor.definition,
-            "interval": f"95 % percentile bootstrap over examples, {self.resamples} resamples, seed 0",
+            "interval": interval_description(self.resamples, "examples"),
             "settings": self._settings(),
             "versions": package_versions(),
         }

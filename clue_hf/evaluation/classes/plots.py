@@ -1,25 +1,39 @@
-"""Pictures of a report about a classifier (the extra `plots`)."""
+"""Figures of a report on a classifier (the extra `plots`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 
-from ..text.plots import FAINT, GREY, INK, MUTED, bars_up_and_down, curve_figure, panel_grid, save_figures
-from ..text.selection import LIGHT, curve_limits, score_histogram
-from .report import ClassificationReport
-from .selection import BINS, bin_counts, confidence_bins, kept_accuracy, severity_lines, wrongly_sure
+from ...metrics.registry import format_metric
+from ...pages.figures import (
+    DASHED,
+    bars_up_and_down,
+    curve_figure,
+    panel_grid,
+    rejection_axes,
+    reliability_line,
+    save_figures,
+    short_name,
+    titled_figure,
+)
+from ...pages.palette import FAINT, GREY, INK, LIGHT, MUTED
+from ...pages.selection import curve_limits, score_histogram
+from .selection import BINS, bin_counts, confidence_bins, confident_errors, kept_accuracy, severity_lines
 
 
-#: Images in the picture of wrongly sure answers, and how many in a row.
+if TYPE_CHECKING:
+    from .report import ClassificationReport
+
+#: Number of images in the figure of confident errors, and in one row of it.
 SHOWN, ACROSS = 24, 8
 SEVERITY_PANELS = {
     "error": "Error", "ece": "ECE", "mean_uncertainty": "Mean uncertainty", "ood_auroc": "OOD AUROC"
@@ -28,17 +42,17 @@ SEVERITY_PANELS = {
 
 def plot_class_report(report: ClassificationReport, folder: str | Path) -> list[Path]:
     """
-    Draws an evaluation: `reliability`, `uncertainty_histograms`, `rejection_curve`, `severity` where images were
-    corrupted, and `wrongly_sure` where there are images and wrong answers. The same report gives the same bytes.
+    Draws an evaluation: `reliability`, `uncertainty_histograms`, `rejection_curve`, `severity` if images were
+    corrupted, and `wrongly_sure` if there are images and wrong answers. The same report gives the same bytes.
 
     Args:
         report ([`ClassificationReport`]):
-            What to draw.
+            The report.
         folder (`str` or `Path`):
-            Where each picture goes as PNG and SVG; it is created if needed.
+            Folder for the figures as PNG and SVG; it is created if needed.
 
     Returns:
-        `list[Path]`: The files that were written.
+        `list[Path]`: The files.
     """
     drawings: dict[str, Callable[[ClassificationReport], Figure]] = {
         "reliability": _reliability,
@@ -48,36 +62,24 @@ def plot_class_report(report: ClassificationReport, folder: str | Path) -> list[
     if "corruptions" in report.metrics:
         drawings["severity"] = _severity
     if hasattr(report.rows, "pixels") and not report.raw.right.all():
-        drawings["wrongly_sure"] = _wrongly_sure
+        drawings["wrongly_sure"] = _confident_errors
     return save_figures({name: partial(draw, report) for name, draw in drawings.items()}, folder)
 
 
 def _reliability(report: ClassificationReport) -> Figure:
-    """Accuracy against confidence for each kind, and below it how many examples are in each bin."""
+    """Accuracy against confidence for each kind, above the number of examples in each bin."""
     kinds = report.kinds
-    figure = Figure(figsize=(max(5.2, 4.2 * len(kinds)), 5.6), layout="constrained")
-    figure.suptitle("Is the confidence right?", weight="bold", x=0.01, ha="left")
+    figure = titled_figure("Is the confidence calibrated?", (max(5.2, 4.2 * len(kinds)), 5.6))
     grid: Any = figure.subplots(2, len(kinds), squeeze=False, sharex=True, sharey="row", height_ratios=[3, 1])
     for place, (kind, predicted) in enumerate(kinds.items()):
         axes, below = grid[:, place]
-        found = confidence_bins(predicted)
-        x, y, low, high = (
-            np.array([entry[key] for entry in found]) for key in ("confidence", "quality", "low", "high")
-        )
-        axes.plot([0, 1], [0, 1], color=MUTED, lw=1, ls=":")
-        axes.errorbar(
-            x, y, [np.maximum(y - low, 0), np.maximum(high - y, 0)], color=LIGHT[place], lw=1.2, marker="o", ms=5,
-            elinewidth=1, mec="white",
-        )  # fmt: skip
-        error = report.metrics[kind]["ece"]["value"]
-        axes.set_title(f"{kind}   ECE {error:.3f}")
+        reliability_line(axes, confidence_bins(predicted), LIGHT[place], lw=1.2, ms=5)
+        axes.set_title(f"{kind}   ECE {_number(report, kind, 'ece')}")
         axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.04))
-        axes.grid()
-        _counts(below, np.array(bin_counts(predicted)), LIGHT[place])
-    grid[0, 0].set_ylabel("Share of right answers")
-    grid[1, 0].set_ylabel("Examples")
-    for below in grid[1]:
+        _counts(below, bin_counts(predicted), LIGHT[place])
         below.set_xlabel("Confidence: probability of the answer")
+    grid[0, 0].set_ylabel("Accuracy")
+    grid[1, 0].set_ylabel("Examples")
     handles: list[Any] = [
         Line2D([], [], color=INK, marker="o", ms=5, mec="white", lw=1.2, label="bins of the ECE with 95 % interval"),
         Line2D([], [], color=MUTED, ls=":", label="perfect"),
@@ -102,31 +104,29 @@ def _histograms(report: ClassificationReport) -> Figure:
         "Uncertainty of right and wrong answers",
         list(kinds),
         [
-            Patch(color=LIGHT[0], label=f"in colour, up: {right:,} right answers"),
-            Patch(color=GREY, label=f"grey, down: {wrong:,} wrong ones (raw)"),
+            Patch(color=LIGHT[0], label=f"coloured, up: {right:,} right answers"),
+            Patch(color=GREY, label=f"grey, down: {wrong:,} wrong answers (raw)"),
         ],
-        xlabel="Uncertainty (the outermost bars hold all beyond)",
-        ylabel="Share of each",
+        xlabel="Uncertainty (the outermost bars include everything beyond)",
+        ylabel="Share of each kind",
     )
     for place, (kind, axes) in enumerate(panels.items()):
-        histogram = score_histogram(kinds[kind].uncertainty, kinds[kind].right)
-        bars_up_and_down(axes, histogram, LIGHT[place])
+        bars_up_and_down(axes, score_histogram(kinds[kind].uncertainty, kinds[kind].right), LIGHT[place])
     return figure
 
 
 def _rejection_curve(report: ClassificationReport) -> Figure:
     curves = kept_accuracy(report, 500)
     share = curves.pop("share")
-    figure, axes = curve_figure("Rejecting the least certain answers", "Share of answers rejected")
-    axes.set_ylabel("Share of right answers among those kept")
+    figure, axes = curve_figure(
+        "Rejecting the least certain answers", "Share of answers rejected", "Accuracy of the answers kept"
+    )
     axes.set_ylim(*curve_limits(curves))
-    marker = "o" if len(share) == 1 else None
-    axes.plot(share, curves["oracle"], color=INK, lw=1.3, marker=marker, label="oracle: best possible")
-    for place, kind in enumerate(report.kinds):
-        ratio = report.metrics[kind]["prr"]["value"]
-        told = "" if ratio is None else f"  PRR {ratio:.3f}".replace("-", "−")
-        axes.plot(share, curves[kind], color=LIGHT[place], lw=1.9, marker=marker, label=f"{kind}{told}")
-    axes.plot(share, curves["random"], color=MUTED, lw=1.3, ls=":", marker=marker, label="random: no skill")
+    styles = {
+        kind: {"color": LIGHT[place], "label": f"{kind}  PRR {_number(report, kind, 'prr')}"}
+        for place, kind in enumerate(report.kinds)
+    }
+    rejection_axes(axes, share, curves, styles)
     figure.legend(loc="outside right center", alignment="left")
     return figure
 
@@ -135,54 +135,53 @@ def _severity(report: ClassificationReport) -> Figure:
     """Each metric against the severity, a line per corruption; solid: raw, dashed: calibrated."""
     names = list(report.metrics["corruptions"])
     colours = {name: LIGHT[place % len(LIGHT)] for place, name in enumerate(names)}
-    figure = Figure(figsize=(12.6, 3.4 + 0.22 * (1 + len(names) // 5)), layout="constrained")
-    figure.suptitle("Answers to corrupted images", weight="bold", x=0.01, ha="left")
+    figure = titled_figure("Answers to corrupted images", (12.6, 3.4 + 0.22 * (1 + len(names) // 5)))
     grid: Any = figure.subplots(1, len(SEVERITY_PANELS))
     for axes, (metric, title) in zip(grid, SEVERITY_PANELS.items(), strict=True):
-        for kind, style in zip(report.kinds, ("-", (0, (4, 1.6))), strict=False):
+        for kind, style in zip(report.kinds, ("-", DASHED), strict=False):
             for name, points in severity_lines(report, metric, kind).items():
-                known = [(severity, entry) for severity, entry in points if entry["value"] is not None]
-                x, y = [severity for severity, _ in known], [entry["value"] for _, entry in known]
-                axes.plot(x, y, color=colours[name], ls=style, lw=1.6, marker="o", ms=4, mec="white")
-                if kind == "raw" and len(names) <= 3 and all(entry.get("low") is not None for _, entry in known):
-                    low, high = ([entry[end] for _, entry in known] for end in ("low", "high"))
-                    axes.fill_between(x, low, high, color=colours[name], alpha=0.13, lw=0)
+                with_interval = kind == "raw" and len(names) <= 3
+                _severity_line(axes, points, colours[name], style, with_interval)
         axes.set_title(title)
-        axes.set(xlabel="Severity (0: as they are)", xticks=range(6), xlim=(-0.2, 5.2))
+        axes.set(xlabel="Severity (0: original)", xticks=range(6), xlim=(-0.2, 5.2))
         axes.grid()
     handles: list[Any] = [Line2D([], [], color=colours[name], marker="o", ms=4, label=name) for name in names]
     if len(report.kinds) > 1:
-        handles.append(Line2D([], [], color=INK, ls=(0, (4, 1.6)), label="dashed: calibrated"))
+        handles.append(Line2D([], [], color=INK, ls=DASHED, label="dashed: calibrated"))
     figure.legend(handles=handles, loc="outside lower left", ncols=6)
     return figure
 
 
-def _wrongly_sure(report: ClassificationReport) -> Figure:
+def _severity_line(axes: Axes, points: list[Any], color: str, style: Any, with_interval: bool) -> None:
+    known = [(severity, entry) for severity, entry in points if entry["value"] is not None]
+    x, y = [severity for severity, _ in known], [entry["value"] for _, entry in known]
+    axes.plot(x, y, color=color, ls=style, lw=1.6, marker="o", ms=4, mec="white")
+    if with_interval and all(entry.get("low") is not None for _, entry in known):
+        low, high = ([entry[end] for _, entry in known] for end in ("low", "high"))
+        axes.fill_between(x, low, high, color=color, alpha=0.13, lw=0)
+
+
+def _confident_errors(report: ClassificationReport) -> Figure:
     """The images of the wrong answers of the highest probability."""
-    rows = wrongly_sure(report.raw, SHOWN)
+    raw = report.raw
+    rows = confident_errors(raw, SHOWN)
     images = report.rows.pixels(rows.tolist())
     lines = -(-len(rows) // ACROSS)
-    figure = Figure(figsize=(1.62 * ACROSS, 0.5 + 2.05 * lines), layout="constrained")
-    figure.suptitle("Most wrongly sure: answer, its probability, and the truth", weight="bold", x=0.01, ha="left")
+    title = "Most confident errors: answer, its probability, and the true class"
+    figure = titled_figure(title, (1.62 * ACROSS, 0.5 + 2.05 * lines))
     grid: Any = figure.subplots(lines, ACROSS, squeeze=False).reshape(-1)
     for axes in grid:
         axes.set_axis_off()
     for axes, row, image in zip(grid, rows, images, strict=False):
         grey = image.shape[-1] == 1
         axes.imshow(image[..., 0] if grey else image, cmap="gray" if grey else None, vmin=0, vmax=255)
-        answer, truth = (_short_name(report.names[found[row]]) for found in (report.raw.answers, report.raw.labels))
-        words = f"{answer}  {report.raw.confidence[row]:.0%}\nis {truth}"
-        axes.set_title(words, fontsize=9, loc="center", color=INK, parse_math=False)
-        axes.add_patch(_frame(image))
+        answer, truth = (short_name(report.names[names[row]].split(",")[0], 18) for names in (raw.answers, raw.labels))
+        text = f"{answer}  {raw.confidence[row]:.0%}\nis {truth}"
+        axes.set_title(text, fontsize=9, loc="center", color=INK, parse_math=False)
+        size = image.shape[1], image.shape[0]
+        axes.add_patch(Rectangle((-0.5, -0.5), *size, fill=False, edgecolor=FAINT, lw=0.8))
     return figure
 
 
-def _frame(image: np.ndarray) -> Any:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((-0.5, -0.5), image.shape[1], image.shape[0], fill=False, edgecolor=FAINT, lw=0.8)
-
-
-def _short_name(name: str) -> str:
-    name = name.split(",")[0]
-    return name if len(name) <= 18 else name[:17] + "…"
+def _number(report: ClassificationReport, kind: str, name: str) -> str:
+    return format_metric(report.metrics[kind][name], name, "classes", minus="−", interval=None)

@@ -10,31 +10,27 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...metrics import paired_classification_differences
+from ...metrics.content import ReportContent
 from ...posthoc import Calibrator, load_calibrator
 from ...predictors.classes import ClassPredictions
-from ...tables import markdown_table, metric_cell
-from ..prediction_report import CALIBRATOR, PredictionReport, read_report
+from ..prediction_report import CALIBRATOR, PredictionReport, read_predictions
 from ..report import Differences
+from .page import write_class_page
 
 
 #: Digits of the probabilities in the file.
 DIGITS = 6
 #: With more classes than this, the file holds only the probabilities that are not 0 after rounding.
 MANY_CLASSES = 100
-#: Metrics of the printed table with their headings; the rest is in the JSON file.
-IN_TABLE = {
-    "error": "error", "ece": "ECE", "nll": "NLL", "brier": "Brier", "alignment_error": "alignment error",
-    "mean_uncertainty": "mean uncertainty", "uncertainty_accuracy": "uA",
-    "uncertainty_accuracy_val": "uA, tau from validation", "uncertainty_auc": "uAUC", "residual_correlation": "corr",
-    "wasserstein": "W1", "prr": "PRR", "aurc": "AURC", "flip_error": "error after flip", "flip_f1": "F1 after flip",
-    "flip_precision": "precision after flip", "flip_tpr": "TPR after flip", "flip_tnr": "TNR after flip",
-}  # fmt: skip
-#: Those for each corruption.
-SHIFTED = {
-    "error": "error", "ece": "ECE", "mean_uncertainty": "uncertainty", "uncertainty_auc": "uAUC",
-    "ood_auroc": "OOD AUROC",
-}  # fmt: skip
-DETECTION = {"ood_auroc": "AUROC", "ood_aupr": "AUPR", "ood_fpr95": "FPR95"}
+#: Metrics of the printed table; the others are in the JSON file.
+MAIN_METRICS = (
+    "error", "ece", "nll", "brier", "alignment_error", "mean_uncertainty", "uncertainty_accuracy",
+    "uncertainty_accuracy_val", "uncertainty_auc", "residual_correlation", "wasserstein", "prr", "aurc", "flip_error",
+    "flip_f1", "flip_precision", "flip_tpr", "flip_tnr",
+)  # fmt: skip
+#: Metrics of each corruption, and of the detection of out-of-distribution data.
+SHIFTED = ("error", "ece", "mean_uncertainty", "uncertainty_auc", "ood_auroc")
+DETECTION = ("ood_auroc", "ood_aupr", "ood_fpr95")
 
 
 @dataclass
@@ -60,7 +56,8 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
             The images or texts, for those to look at.
     """
 
-    headings: ClassVar = IN_TABLE
+    kind: ClassVar = "classes"
+    main_metrics: ClassVar = MAIN_METRICS
 
     names: list[str]
     raw: ClassPredictions
@@ -72,12 +69,12 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
 
     def corruption_table(self) -> str:
         """The corrupted copies as a markdown table; severity 0 is the data itself."""
-        lines = [["corruption", "severity", *SHIFTED.values()]]
-        lines.append(["none", "0", *(_cell(self.metrics["raw"], name) for name in SHIFTED)])
-        for corruption, by_severity in self.metrics["corruptions"].items():
-            for severity, kinds in by_severity.items():
-                lines.append([corruption, severity, *(_cell(kinds["raw"], name) for name in SHIFTED)])
-        return markdown_table(lines)
+        rows = {("none", "0"): self.metrics["raw"]} | {
+            (corruption, severity): kinds["raw"]
+            for corruption, by_severity in self.metrics["corruptions"].items()
+            for severity, kinds in by_severity.items()
+        }
+        return self._metric_table(("corruption", "severity"), rows, SHIFTED)
 
     def summary(self) -> str:
         """The report in words and tables, as markdown."""
@@ -103,16 +100,13 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
         if self.calibrator is not None:
             remarks.append(f"Calibrated: {self.calibrator.name}, fitted on the validation data.")
         if self.metrics["tau"]:
-            found = ", ".join(f"{tau:.4f} ({kind})" for kind, tau in self.metrics["tau"].items())
-            remarks.append(f"Threshold tau of the uncertainty, from the validation data: {found}.")
+            thresholds = ", ".join(f"{tau:.4f} ({kind})" for kind, tau in self.metrics["tau"].items())
+            remarks.append(f"Threshold tau of the uncertainty, from the validation data: {thresholds}.")
         return remarks
 
     def _detection(self) -> str:
-        lines = [["uncertainty", *DETECTION.values()]]
-        for kind, found in self.metrics["ood"].items():
-            lines.append([kind, *(metric_cell(found[name]) for name in DETECTION)])
-        words = "How well the uncertainty tells the examples from out of the distribution (the positives):"
-        return f"{words}\n\n{markdown_table(lines)}"
+        table = self._metric_table(("uncertainty",), self.metrics["ood"], DETECTION)
+        return f"How well the uncertainty tells the examples from out of the distribution (the positives):\n\n{table}"
 
     def compare(self, other: ClassificationReport, resamples: int = 2000) -> Differences:
         """
@@ -168,8 +162,6 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
         }
 
     def _write_page(self, path: Path, comparison: Differences | None, other: str) -> None:
-        from .page import write_class_page
-
         write_class_page(self, path, comparison, other)
 
     def _plotter(self) -> Callable[[ClassificationReport, Path], list[Path]]:
@@ -181,27 +173,27 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
     def load(cls, folder: str | Path) -> ClassificationReport:
         """Reads what `save` wrote; the probabilities are rounded, and the images are not there."""
         folder = Path(folder)
-        content, lines = read_report(folder)
-        names = content["description"]["classes"]
+        content = ReportContent.read(folder)
+        metrics, description = content.metrics, content.description
+        lines, names = read_predictions(folder), description["classes"]
         calibrator = load_calibrator(folder / CALIBRATOR) if (folder / CALIBRATOR).exists() else None
         labels = np.array([line["label"] for line in lines])
-        has_own = content["description"].get("settings", {}).get("error_predictor") is not None
-        raw, calibrated = (
-            ClassPredictions(
-                np.array([_dense(line["probabilities"], len(names)) for line in found]),
-                labels,
-                np.array([line["uncertainty"] for line in found]) if has_own else None,
-            )
-            if found
-            else None
-            for found in (lines, [line["calibrated"] for line in lines if "calibrated" in line])
+        own_uncertainty = description.get("settings", {}).get("error_predictor") is not None
+
+        def predictions(lines: list[dict[str, Any]]) -> ClassPredictions:
+            probabilities = np.array([_dense(line["probabilities"], len(names)) for line in lines])
+            uncertainty = np.array([line["uncertainty"] for line in lines]) if own_uncertainty else None
+            return ClassPredictions(probabilities, labels, uncertainty)
+
+        calibrated = [line["calibrated"] for line in lines if "calibrated" in line]
+        return cls(
+            names,
+            predictions(lines),
+            predictions(calibrated) if calibrated else None,
+            metrics,
+            description,
+            calibrator,
         )
-        assert raw is not None
-        return cls(names, raw, calibrated, content["metrics"], content["description"], calibrator)
-
-
-def _cell(metrics: dict[str, Any], name: str) -> str:
-    return metric_cell(metrics[name]) if name in metrics else "-"
 
 
 def _dense(probabilities: Any, num_classes: int) -> np.ndarray:

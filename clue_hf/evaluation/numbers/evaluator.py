@@ -9,6 +9,7 @@ from accelerate.utils import broadcast_object_list
 from transformers.utils import logging
 
 from ...inputs.labels import Labelled, number_rows
+from ...metrics import interval_description
 from ...models.kind import has_variance_head
 from ...posthoc import ErrorPredictor, QuantileCalibrator
 from ...predictors.numbers import LEVELS, NumberPredictor, RegressionPredictions, check_levels
@@ -181,7 +182,7 @@ class RegressionEvaluator(PredictionEvaluator):
         return {
             "target": target,
             "uncertainty": self._uncertainty(),
-            "interval": f"95 % percentile bootstrap over rows, {self.resamples} resamples, seed 0",
+            "interval": interval_description(self.resamples, "rows"),
             "notes": notes,
             "settings": self._settings(
                 variance_head=has_variance_head(self.model.config),

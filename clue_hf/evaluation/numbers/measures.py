@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...metrics import regression_definition, regression_report
+from ...metrics import Measured, metric_definitions, regression_report
 from ...predictors.numbers import RegressionPredictions
 
 
-def measure(predicted: RegressionPredictions, resamples: int) -> dict[str, Any]:
+def measure(predicted: RegressionPredictions, resamples: int) -> dict[str, Measured]:
     """Every metric of [`~clue_hf.metrics.regression_report`]."""
     forecasts = predicted.forecasts
     return regression_report(
@@ -18,4 +18,4 @@ def measure(predicted: RegressionPredictions, resamples: int) -> dict[str, Any]:
 
 def definitions(metrics: dict[str, Any]) -> dict[str, str]:
     """What the metrics of a report are."""
-    return {name: regression_definition(name) for name in metrics["raw"]}
+    return metric_definitions(metrics["raw"], "numbers")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,23 +10,21 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...metrics import paired_regression_differences
+from ...metrics.content import ReportContent
 from ...posthoc import QuantileCalibrator
 from ...predictors.numbers import RegressionPredictions
-from ...tables import metric_cell
-from ..prediction_report import CALIBRATOR, PredictionReport, read_report
+from ..prediction_report import CALIBRATOR, PredictionReport, read_predictions
 from ..report import Differences
+from .page import write_number_page
 
 
 #: Digits of the numbers in the file: those of a float32, and some.
 DIGITS = 9
-#: Metrics of the printed table with their headings; the rest is in the JSON file.
-IN_TABLE = {
-    "mse": "MSE", "nll": "NLL", "regression_ece": "ECE", "coverage_95": "coverage of 95 %", "ence": "ENCE",
-    "alignment_error": "alignment error", "ause": "AUSE", "corr_error_pe": "corr(error, PE)",
-    "corr_error_var": "corr(error, variance)", "mean_std": "mean std",
-}  # fmt: skip
-#: Metrics in units of the target, or their squares: of any size.
-IN_UNITS = ("mse", "alignment_error", "mean_std", "sharpness")
+#: Metrics of the printed table; the others are in the JSON file.
+MAIN_METRICS = (
+    "mse", "nll", "regression_ece", "coverage_95", "ence", "alignment_error", "ause", "corr_error_pe",
+    "corr_error_var", "mean_std",
+)  # fmt: skip
 
 
 @dataclass
@@ -53,7 +50,8 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
             The rows of the table, images or texts, for those to look at.
     """
 
-    headings: ClassVar = IN_TABLE
+    kind: ClassVar = "numbers"
+    main_metrics: ClassVar = MAIN_METRICS
 
     raw: RegressionPredictions
     calibrated: RegressionPredictions | None
@@ -71,10 +69,6 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
     def target_name(self) -> str:
         """The column that is predicted."""
         return self.description.get("target") or "target"
-
-    def cell(self, name: str, entry: dict[str, Any], sign: str = "") -> str:
-        """What is in units of the target with four digits, wherever its point is."""
-        return metric_cell(entry, digits_after_point(name, entry), sign)
 
     def summary(self) -> str:
         """The report in words and tables, as markdown."""
@@ -112,13 +106,13 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
         same_rows = np.array_equal(self.numbers, other.numbers)
         if not same_rows or not np.allclose(mine, theirs, rtol=10.0 ** (2 - DIGITS), atol=0):
             raise ValueError("The reports are about different data: their targets differ.")
-        found = {}
+        differences = {}
         for kind in (kind for kind in self.kinds if kind in other.kinds):
             one, two = self.kinds[kind].forecasts, other.kinds[kind].forecasts
-            found[kind] = paired_regression_differences(
+            differences[kind] = paired_regression_differences(
                 one.mean, one.std, two.mean, two.std, mine, one.given_pit, two.given_pit, resamples
             )
-        return found
+        return differences
 
     def _lines(self) -> Iterator[dict[str, Any]]:
         columns = {kind: _columns(predicted) for kind, predicted in self.kinds.items()}
@@ -131,8 +125,6 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
             yield line if texts is None else {**line, "text": texts[place]}
 
     def _write_page(self, path: Path, comparison: Differences | None, other: str) -> None:
-        from .page import write_number_page
-
         write_number_page(self, path, comparison, other)
 
     def _plotter(self) -> Callable[[RegressionReport, Path], list[Path]]:
@@ -144,26 +136,20 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
     def load(cls, folder: str | Path) -> RegressionReport:
         """Reads what `save` wrote; the numbers are rounded, and the images are not there."""
         folder = Path(folder)
-        content, lines = read_report(folder)
+        content = ReportContent.read(folder)
+        metrics, description = content.metrics, content.description
+        lines = read_predictions(folder)
         mean, std, target = (np.array([line[name] for line in lines], float) for name in ("mean", "std", "target"))
-        raw = RegressionPredictions(mean, std, target, clamped=content["metrics"]["clamped"])
+        raw = RegressionPredictions(mean, std, target, clamped=metrics["clamped"])
         calibrator = QuantileCalibrator.load(folder / CALIBRATOR) if (folder / CALIBRATOR).exists() else None
         return cls(
             raw,
             None if calibrator is None else raw.calibrated(calibrator),
-            content["metrics"],
-            content["description"],
+            metrics,
+            description,
             calibrator,
             np.array([line["row"] for line in lines], int),
         )
-
-
-def digits_after_point(name: str, entry: dict[str, Any]) -> int:
-    """How many digits after the point show a metric: three, but four in all of what may be of any size."""
-    sizes = [abs(entry[key]) for key in ("value", "low", "high") if entry.get(key)]
-    if name not in IN_UNITS or not sizes:
-        return 3
-    return max(0, 3 - math.floor(math.log10(max(sizes))))
 
 
 def _columns(predicted: RegressionPredictions) -> dict[str, np.ndarray]:

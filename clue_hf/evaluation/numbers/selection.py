@@ -1,22 +1,24 @@
-"""What of a report about a regressor is shown: points of curves, bins, bands, and its most telling rows."""
+"""What the page and the figures of a report on a regressor show: curves, bins, intervals, and selected rows."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...inputs.image_rows import ImageRows
 from ...metrics.regression import LEVELS, Ranked, central_level
-from ...metrics.resampled_regression import ENCE_BINS
-from ...predictors.numbers import RegressionPredictions
-from ..classes.selection import data_uri
-from .report import RegressionReport
+from ...metrics.resampled.regression import ENCE_BINS
+from ...pages.selection import LONGEST_CELL, data_uri, evenly_spaced
 
 
-#: Most rows in the picture of intervals, and points in that of errors.
+if TYPE_CHECKING:
+    from .measures import RegressionPredictions
+    from .report import RegressionReport
+
+#: Maximum number of rows in the figure of intervals, and of points in that of errors.
 BANDS, POINTS = 100, 1000
-#: Probability of the bands.
+#: Probability of the intervals that are drawn.
 BAND_LEVEL = 0.95
 
 
@@ -38,110 +40,81 @@ def error_bins(predicted: RegressionPredictions) -> list[dict[str, float]]:
 
 
 def error_points(predicted: RegressionPredictions) -> dict[str, np.ndarray]:
-    """`std` and `error` (absolute) of some rows, chosen evenly along the standard deviation."""
+    """`std` and `error` (absolute) of some rows, evenly spaced along the standard deviation."""
     order = np.argsort(predicted.std, kind="stable")
-    chosen = order[_evenly(len(order), POINTS)]
+    chosen = order[evenly_spaced(len(order), POINTS)]
     return {"std": predicted.std[chosen], "error": np.sqrt(predicted.error[chosen])}
 
 
 def sparsification_curves(kinds: dict[str, RegressionPredictions], points: int = 250) -> dict[str, np.ndarray]:
     """
-    Mean squared error of what is left at some shares removed, divided by that of all: `share`, and for each kind the
-    curve by its variance and, as `KIND oracle`, the one by the error itself. Where all errors are 0, all curves are 1.
+    Mean squared error of the remaining rows, divided by that of all rows, by share removed: `share`, and for each kind
+    the curve by its variance and, as `KIND oracle`, the one by the error itself; 1 everywhere if all errors are 0.
     """
     n = len(next(iter(kinds.values())))
-    at = _evenly(n, points)
-    curves = {"share": at / n}
+    places = evenly_spaced(n, points)
+    curves = {"share": places / n}
     for kind, predicted in kinds.items():
         drawn = Ranked(predicted.forecasts).draw()
         for name, errors in ((kind, drawn.error), (f"{kind} oracle", drawn.best_error)):
             kept = (np.cumsum(errors) / np.arange(1, n + 1))[::-1]
-            curves[name] = kept[at] / kept[0] if kept[0] else np.ones(len(at))
+            curves[name] = kept[places] / kept[0] if kept[0] else np.ones(len(places))
     return curves
 
 
 def bands(predicted: RegressionPredictions) -> dict[str, np.ndarray]:
-    """Some rows, chosen evenly along the mean: `row` (their place), `mean`, `target`, `low` and `high` of 95 %."""
+    """Some rows, evenly spaced along the mean: `row` (their place), `mean`, `target`, and `low` and `high` of 95 %."""
     assert predicted.target is not None
     order = np.argsort(predicted.mean, kind="stable")
-    chosen = order[_evenly(len(order), BANDS)]
+    chosen = order[evenly_spaced(len(order), BANDS)]
     low, high = predicted.interval(BAND_LEVEL)
-    return {
-        "row": chosen,
-        "mean": predicted.mean[chosen],
-        "target": predicted.target[chosen],
-        "low": low[chosen],
-        "high": high[chosen],
-    }
+    columns = {"mean": predicted.mean, "target": predicted.target, "low": low, "high": high}
+    return {"row": chosen, **{name: values[chosen] for name, values in columns.items()}}
 
 
-def wrongly_sure(predicted: RegressionPredictions, limit: int) -> np.ndarray:
-    """Rows whose error is the most standard deviations, the most first."""
+def most_overconfident(predicted: RegressionPredictions, limit: int) -> np.ndarray:
+    """Rows with the largest error in standard deviations, the largest first."""
     return np.argsort(-np.abs(predicted.forecasts.score), kind="stable")[:limit]
 
 
 def number_page_data(report: RegressionReport, limit: int) -> dict[str, Any]:
-    """What the script of the page draws, as plain lists and dicts."""
+    """What the script of the page reads."""
     kinds = report.kinds
+    rows = {kind: bands(predicted) for kind, predicted in kinds.items()}
     return {
         "n": len(report.raw),
         "target": report.target_name,
         "kinds": [{"name": kind, "colour": place} for place, kind in enumerate(kinds)],
-        "coverage": {kind: _shorts(coverage_curve(found)["coverage"]) for kind, found in kinds.items()},
-        "levels": _shorts(LEVELS),
-        "sparsification": {name: _shorts(curve) for name, curve in sparsification_curves(kinds).items()},
+        "coverage": {kind: coverage_curve(predicted)["coverage"] for kind, predicted in kinds.items()},
+        "levels": LEVELS,
+        "sparsification": sparsification_curves(kinds),
         "errors": {
-            kind: {"bins": [{key: _short(value) for key, value in entry.items()} for entry in error_bins(found)]}
-            | {key: _shorts(values) for key, values in error_points(found).items()}
-            for kind, found in kinds.items()
+            kind: {"bins": error_bins(predicted), **error_points(predicted)} for kind, predicted in kinds.items()
         },
-        "bands": {
-            kind: {key: _shorts(values) for key, values in bands(found).items()}
-            | {"number": report.numbers[bands(found)["row"]].tolist()}
-            for kind, found in kinds.items()
-        },
-        "examples": _examples(report, wrongly_sure(report.raw, limit)),
+        "bands": {kind: {**columns, "number": report.numbers[columns["row"]]} for kind, columns in rows.items()},
+        "examples": _examples(report, most_overconfident(report.raw, limit)),
     }
 
 
 def _examples(report: RegressionReport, rows: np.ndarray) -> list[dict[str, Any]]:
-    """Rows as the script wants them."""
+    """Rows for the script."""
     target = report.raw.forecasts.target
-    ends = {kind: predicted.interval(BAND_LEVEL) for kind, predicted in report.kinds.items()}
+    columns = {}
+    for kind, predicted in report.kinds.items():
+        low, high = predicted.interval(BAND_LEVEL)
+        columns[kind] = {"mean": predicted.mean, "std": predicted.std, "low": low, "high": high}
     examples = []
     for row in rows.tolist():
         example: dict[str, Any] = {
-            "row": int(report.numbers[row]),
-            "target": _short(target[row]),
-            "error": _short(target[row] - report.raw.mean[row]),
-            "score": _short(report.raw.forecasts.score[row]),
-            "kinds": {
-                kind: {
-                    "mean": _short(predicted.mean[row]),
-                    "std": _short(predicted.std[row]),
-                    "low": _short(ends[kind][0][row]),
-                    "high": _short(ends[kind][1][row]),
-                }
-                for kind, predicted in report.kinds.items()
-            },
+            "row": report.numbers[row],
+            "target": target[row],
+            "error": target[row] - report.raw.mean[row],
+            "score": report.raw.forecasts.score[row],
+            "kinds": {kind: {key: values[row] for key, values in table.items()} for kind, table in columns.items()},
         }
         if report.rows is not None:
             images = isinstance(report.rows, ImageRows)
             example["image"] = data_uri(report.rows.pixels([row])[0]) if images else None
-            example["text"] = (report.rows.text(row) or "")[:2000]
+            example["text"] = (report.rows.text(row) or "")[:LONGEST_CELL]
         examples.append(example)
     return examples
-
-
-def _evenly(n: int, limit: int) -> np.ndarray:
-    """At most `limit` places among n, evenly apart, the first and the last among them."""
-    return np.unique(np.linspace(0, n - 1, min(n, limit)).round().astype(int))
-
-
-def _shorts(values: Any) -> list[float]:
-    return [_short(value) for value in values]
-
-
-def _short(value: Any) -> float:
-    """Six digits are enough to look at."""
-    return float(f"{value:.6g}")

@@ -13,7 +13,7 @@ from transformers.utils.logging import tqdm
 
 from ...data.columns import check_texts, column_values, find_pair
 from ...functional import check_choice
-from ...metrics import quality_signature, sentence_quality
+from ...metrics import interval_description, quality_signature, sentence_quality
 from ...metrics.quality import QUALITIES
 from ...predictors.text import TextPredictor, collection_settings
 from ...processes import PartialState, process_state
@@ -146,7 +146,7 @@ class UncertaintyEvaluator:
             raise ValueError("The dataset has no rows.")
         report = None
         if log is not None:
-            examples = log.finish(count)
+            examples = log.examples(count)
             tau = getattr(self.predictor.scorers.get("cpmi"), "cpmi_tau", None)
             metrics = measure(examples, self.scorer_names, self.qualities, self.resamples, tau)
             report = EvaluationReport(examples, metrics, {**description, "metrics": definitions(metrics)})
@@ -165,7 +165,7 @@ class UncertaintyEvaluator:
         ready = [row for row in range(first_row, first_row + len(texts)) if row in done]
         if log is not None:
             for row in ready:
-                log.check(row, *texts[row - first_row][:2])
+                log.check(row, texts[row - first_row][:2])
         yield len(ready)
         planned = self.predictor.plan([source for source, _, _ in texts], first_row)
         batches = [batch for batch in planned if not done.issuperset(batch.rows)]
@@ -173,7 +173,7 @@ class UncertaintyEvaluator:
             mine = batches[start : start + state.num_processes][state.process_index :][:1]
             examples = gather_object([example for batch in mine for example in self._judged(batch, texts, first_row)])
             if log is not None:
-                log.add(examples)
+                log.add_examples(examples)
             yield sum(example["row"] not in done for example in examples)
 
     def _judged(self, batch: Batch, texts: list[tuple[str, str, float | None]], first_row: int) -> list[Example]:
@@ -230,7 +230,7 @@ class UncertaintyEvaluator:
             "compat": self.settings.compat,
             "quality": {name: quality_signature(name) for name in self.qualities},
             "scorers": self.predictor.definitions,
-            "interval": f"95 % percentile bootstrap over examples, {self.resamples} resamples, seed 0",
+            "interval": interval_description(self.resamples, "examples"),
             "generation": vars(self.settings),
             "signature": signature,
             "versions": package_versions(),

@@ -11,21 +11,25 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from ...metrics import (
-    Interval,
+    Measured,
     bootstrap_interval,
     calibration_intervals,
     cluster_mean_interval,
     confidence_calibration_error,
     corpus_quality_interval,
-    rejection_definition,
+    metric_definitions,
     rejection_reports,
 )
 from ...posthoc import cross_fitted_confidence
 from .examples import Example
 
 
-NAN = float("nan")
 TRUTH = "true_entropy_correlation"
+#: Metrics beside those of the scorers that a report defines.
+DEFINED = (
+    "confidence_ece", TRUTH, "error", "uncertainty", "alignment_error", "token_ece", "cut", "cut_sources",
+    "exp_perplexity", "share_of_tokens_above_cpmi_tau",
+)  # fmt: skip
 #: Values of a reference's tokens, in the order of [`calibration_intervals`].
 REFERENCE_VALUES = ("reference_errors", "reference_entropies", "reference_confidences", "reference_correct")
 
@@ -115,20 +119,7 @@ def _outputs(examples: Sequence[Example], cpmi_tau: float | None) -> dict[str, A
 def definitions(metrics: dict[str, Any]) -> dict[str, str]:
     """What each metric of a report is, in a sentence."""
     scorer = next(iter(metrics["scorers"].values()))
-    return {
-        **{name: rejection_definition(name) for name in scorer if name not in ("confidence_ece", TRUTH)},
-        "confidence_ece": "isotonic confidence, each example by a map fitted on the other four of five folds, against "
-        "quality: 15 equal-width bins, sum |B|/n |mean quality - mean confidence|",
-        TRUTH: "Spearman rank correlation of the scores with the true entropy of the targets",
-        "error": "cross-entropy per reference token, nats",
-        "uncertainty": "entropy of the next-token distribution at the reference tokens, nats",
-        "alignment_error": "15 equal-mass bins of the uncertainty, sum |B|/n |mean error - mean uncertainty|",
-        "token_ece": "top-1 probability against top-1 accuracy of reference tokens, 15 equal-width bins",
-        "cut": "outputs that reached the longest length without an end token",
-        "cut_sources": "sources longer than the longest length, whose end the model did not see",
-        "exp_perplexity": "exponential of the mean negative log-probability of all output tokens",
-        "share_of_tokens_above_cpmi_tau": "share of output tokens with entropy >= cpmi_tau; at 0, cpmi is perplexity",
-    }
+    return metric_definitions([*scorer, *(name for name in DEFINED if name not in scorer)], "text")
 
 
 def _quality(examples: Sequence[Example], columns: Columns, resamples: int) -> dict[str, Any]:
@@ -136,8 +127,8 @@ def _quality(examples: Sequence[Example], columns: Columns, resamples: int) -> d
     texts = read_texts(examples)
     return {
         name: {
-            "mean": _entry(bootstrap_interval(np.mean, values, resamples=resamples)),
-            "corpus": _entry(corpus_quality_interval(name, *texts, resamples=resamples)),
+            "mean": bootstrap_interval(np.mean, values, resamples=resamples),
+            "corpus": corpus_quality_interval(name, *texts, resamples=resamples),
         }
         for name, values in columns.qualities.items()
     }
@@ -147,51 +138,37 @@ def _references(columns: Columns, resamples: int) -> dict[str, Any]:
     """Calibration on the reference tokens; intervals over examples, whose tokens are not independent."""
     example = np.repeat(np.arange(len(columns.lengths)), columns.lengths)
     error, uncertainty, confidence, correct = columns.tokens
-    found = {
+    sums = {
         name: cluster_mean_interval(
             np.bincount(example, values, len(columns.lengths)), columns.lengths, resamples=resamples
         )
         for name, values in (("error", error), ("uncertainty", uncertainty))
     }
     calibration = calibration_intervals(error, uncertainty, confidence, correct, example, resamples=resamples)
-    found["alignment_error"] = calibration["alignment_error"]
-    found["token_ece"] = calibration["confidence_calibration_error"]
-    return {"tokens": len(error), **{name: _entry(interval) for name, interval in found.items()}}
+    return {
+        "tokens": len(error),
+        **sums,
+        "alignment_error": calibration["alignment_error"],
+        "token_ece": calibration["confidence_calibration_error"],
+    }
 
 
-def _scorers(columns: Columns, quality: str, resamples: int) -> dict[str, Any]:
+def _scorers(columns: Columns, quality: str, resamples: int) -> dict[str, dict[str, Measured]]:
     judged = columns.qualities[quality]
     reports = rejection_reports(columns.scores, judged, resamples=resamples)
     for name, report in reports.items():
         uncertainty = columns.scores[name]
         confidence = cross_fitted_confidence(uncertainty, judged)
-        if confidence is None:
-            report["confidence_ece"] = {
-                "value": None,
-                "reason": "too few examples to fit a confidence",
-                "n": len(judged),
-            }
-        else:
-            report["confidence_ece"] = _entry(
-                bootstrap_interval(confidence_calibration_error, confidence, judged, resamples=resamples)
-            )
+        report["confidence_ece"] = (
+            Measured(math.nan, "too few examples to fit a confidence", len(judged))
+            if confidence is None
+            else bootstrap_interval(confidence_calibration_error, confidence, judged, resamples=resamples)
+        )
         if not np.isnan(columns.true_entropy).any():
             report[TRUTH] = _correlation(uncertainty, columns.true_entropy)
     return reports
 
 
-def _correlation(uncertainty: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
-    value = float(spearmanr(uncertainty, truth).statistic) if len(truth) > 1 else NAN
-    return (
-        {"value": None, "reason": "one of the two is constant", "n": len(truth)}
-        if math.isnan(value)
-        else {"value": value, "reason": None, "n": len(truth)}
-    )
-
-
-def _entry(interval: Interval) -> dict[str, Any]:
-    """A metric as reports hold it; without resamples there is no interval."""
-    if math.isnan(interval.value):
-        return {"value": None, "reason": "no items", "n": interval.n}
-    ends = {} if math.isnan(interval.low) else {"low": interval.low, "high": interval.high}
-    return {"value": interval.value, **ends, "reason": None, "n": interval.n}
+def _correlation(uncertainty: np.ndarray, truth: np.ndarray) -> Measured:
+    value = float(spearmanr(uncertainty, truth).statistic) if len(truth) > 1 else math.nan
+    return Measured(value, "one of the two is constant" if math.isnan(value) else None, len(truth))

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ...metrics import paired_rejection_differences, split_of_area_gain
+from ...files import write_lines
+from ...metrics import format_metric, paired_rejection_differences, split_of_area_gain
+from ...metrics.content import ReportContent
 from ...posthoc import cross_fitted_confidence
-from ...tables import markdown_table, metric_cell
-from ..report import Differences, SavedReport, write_lines
+from ...tables import format_number, markdown_table
+from ..report import Differences, SavedReport, p_value_cell
 from .examples import FINISHED, Example, ExampleFile
-
-
-#: Metrics of the printed table; the rest is in the JSON file.
-IN_TABLE = ("prr", "prr_0.5", "rejection_area", "aurc", "e_aurc", "augrc")
+from .page import write_page
 
 
 @dataclass
@@ -37,6 +35,9 @@ class EvaluationReport(SavedReport):
         description (`dict`):
             Definitions, settings and versions.
     """
+
+    kind: ClassVar = "text"
+    main_metrics: ClassVar = ("prr", "prr_0.5", "rejection_area", "aurc", "e_aurc", "augrc")
 
     examples: Sequence[Example]
     metrics: dict[str, Any]
@@ -71,29 +72,26 @@ class EvaluationReport(SavedReport):
 
     def table(self) -> str:
         """The scorers as a markdown table: the ratio first, with its interval."""
-        lines = [["scorer", *IN_TABLE]]
-        for scorer, metrics in self.metrics["scorers"].items():
-            lines.append([scorer, *(metric_cell(metrics[name]) for name in IN_TABLE)])
-        return markdown_table(lines)
+        return self._metric_table(("scorer",), self.metrics["scorers"], self.main_metrics)
 
     def summary(self) -> str:
         """The report in words and a table, as markdown."""
         metrics, references, description = self.metrics, self.metrics["references"], self.description
         qualities = "; ".join(
-            f"{name}: corpus {metric_cell(found['corpus'], 1)}, mean of the outputs {metric_cell(found['mean'])} "
-            f"({description['quality'][name]})"
-            for name, found in metrics["quality"].items()
+            f"{name}: corpus {format_metric(entries['corpus'], name, 'text')}, mean of the outputs "
+            f"{format_metric(entries['mean'])} ({description['quality'][name]})"
+            for name, entries in metrics["quality"].items()
         )
         lines = [
             "# Uncertainty report",
             f"{self._subject()}{metrics['n']:,} outputs ({metrics['empty_outputs']} empty). Quality, {qualities}.",
             self.table(),
-            f"Judged by {next(iter(metrics['quality']))}. Intervals: {description['interval']}. `prr`: 1 is as good "
-            "as knowing the quality, 0 is useless; `_0.5`: at most half of the outputs rejected. Areas are in units "
+            f"Judged by {next(iter(metrics['quality']))}. Intervals: {description['interval']}. PRR: 1 is as good as "
+            "knowing the quality, 0 is useless; PRR 0.5: at most half of the outputs rejected. Areas are in units "
             "of quality and depend on it: do not compare them between models.",
             "On {tokens:,} reference tokens: error {error} and uncertainty {uncertainty} nats, alignment error "
             "{alignment_error}, token ECE {token_ece}.".format(
-                **{name: found if name == "tokens" else metric_cell(found) for name, found in references.items()}
+                **{name: part if name == "tokens" else format_metric(part) for name, part in references.items()}
             ),
             *self._remarks(),
         ]
@@ -119,7 +117,7 @@ class EvaluationReport(SavedReport):
             same = " `cpmi` is `perplexity` here." if share == 0 else ""
             remarks.append(f"{share:.1%} of the output tokens have an entropy of cpmi_tau or more.{same}")
         correlations = [
-            f"{scorer} {metric_cell(metrics['true_entropy_correlation'], 2)}"
+            f"{scorer} {metrics['true_entropy_correlation'].value:.2f}"
             for scorer, metrics in self.metrics["scorers"].items()
             if "true_entropy_correlation" in metrics
         ]
@@ -137,20 +135,18 @@ class EvaluationReport(SavedReport):
             raise ValueError("The reports are about different data: their sources differ.")
         names = [name for name in self.scorers if name in other.scorers]
         mine, theirs = ({name: report.uncertainty(name) for name in names} for report in (self, other))
-        found: Differences = paired_rejection_differences(
+        differences: Differences = paired_rejection_differences(
             mine, self.quality(), theirs, other.quality(), resamples=resamples
         )
         for name in names:
-            found[name]["area"] = split_of_area_gain(mine[name], self.quality(), theirs[name], other.quality())
-        return found
+            differences[name]["area"] = split_of_area_gain(mine[name], self.quality(), theirs[name], other.quality())
+        return differences
 
     def difference_table(self, differences: Differences) -> str:
-        lines = [["scorer", "prr", "p", "raw area", "of which ranking", "of which quality"]]
-        for name, entry in differences.items():
-            prr, area = entry["prr"], entry["area"]
-            p_value = "-" if prr["value"] is None else f"{prr['p_value']:.3f}"
-            parts = (f"{area[part]:+.3f}" for part in ("difference", "ranking", "quality"))
-            lines.append([name, metric_cell(prr, sign="+"), p_value, *parts])
+        lines = [["scorer", "PRR", "p", "raw area", "of which ranking", "of which quality"]]
+        for name, metrics in differences.items():
+            parts = (format_number(metrics["area"][part], 3, "+") for part in ("difference", "ranking", "quality"))
+            lines.append([name, *self._cells(metrics, ["prr"], "+"), p_value_cell(metrics["prr"]), *parts])
         return markdown_table(lines)
 
     def _save_rows(self, folder: Path) -> None:
@@ -159,8 +155,6 @@ class EvaluationReport(SavedReport):
             write_lines(path, self.examples)
 
     def _write_page(self, path: Path, comparison: Differences | None, other: str) -> None:
-        from .page import write_page
-
         write_page(self, path, comparison, other)
 
     def _plotter(self) -> Callable[[EvaluationReport, Path], list[Path]]:
@@ -171,5 +165,5 @@ class EvaluationReport(SavedReport):
     @classmethod
     def load(cls, folder: str | Path) -> EvaluationReport:
         """Reads what `save` wrote; the examples stay in their file."""
-        content = json.loads((Path(folder) / "report.json").read_text(encoding="utf-8"))
-        return cls(ExampleFile(Path(folder) / FINISHED), content["metrics"], content["description"])
+        content = ReportContent.read(folder)
+        return cls(ExampleFile(Path(folder) / FINISHED), content.metrics, content.description)

@@ -1,39 +1,3 @@
-{{head}}
-  <li><a href="#summary">Summary</a></li><li><a href="#scorers">Scorers</a></li>
-  <li data-script hidden><a href="#curves">Curves</a></li><li data-script hidden><a href="#examples">Examples</a></li>
-  <li><a href="#definitions">Definitions</a></li>
-</ul></nav>
-<main id="main" tabindex="-1">
-<section id="summary"><h2 class="unseen">Summary</h2><ul class="tiles">{{tiles}}</ul><div class="lead">{{summary}}</div></section>
-<section id="scorers"><h2>How well does each score tell good from bad?</h2>
-<p>An arrow says which way is better; the best value of a column is bold. Below a value stands its interval.</p>
-{{scorers}}</section>
-{{comparison}}
-<noscript><p class="note">The curves and the examples are drawn by a script, which is switched off here.</p></noscript>
-<section id="curves" data-script hidden><h2>Curves</h2>
-<p>Switch scorers on and off here; point at a curve, or move along it with the arrow keys, to read its values.</p>
-<div class="legend" id="legend" role="group" aria-label="Scorers shown"></div>
-<div class="pair">
-<figure class="card"><figcaption><h3>Rejecting the least certain outputs</h3><p>Mean quality of the outputs kept</p></figcaption><div class="frame" id="rejection"></div></figure>
-<figure class="card"><figcaption><h3>Risk against coverage</h3><p>Risk of the outputs kept: 1 − mean quality</p></figcaption><div class="frame" id="risk"></div></figure>
-</div>
-<figure class="card" id="reliability-card"><figcaption><h3>Is the confidence right?</h3><p>Mean quality found (up) against calibrated confidence (across), in bins of equal mass with 95 % intervals. On the diagonal it is right. Grey: how often each confidence occurs.</p></figcaption><div class="panels" id="reliability"></div></figure>
-<figure class="card"><figcaption><h3>Uncertainty of good and bad outputs</h3><p id="histogram-note"></p></figcaption><div class="panels" id="histograms"></div></figure>
-</section>
-<section id="examples" data-script hidden><h2>Examples</h2>
-<p id="examples-note"></p>
-<form class="controls" id="controls">
-  <label class="search">Text in source, reference or output<input type="search" id="filter-text" autocomplete="off"></label>
-  <label>Quality from<input type="number" id="filter-low" min="0" max="1" step="0.05"></label>
-  <label>to<input type="number" id="filter-high" min="0" max="1" step="0.05"></label>
-  <label>Score shown<select id="score"></select></label>
-  <fieldset><legend id="group-legend"></legend><div class="chips" id="groups"></div></fieldset>
-</form>
-<div class="scroll"><table id="table"><caption class="unseen">Examples</caption><thead></thead><tbody></tbody></table></div>
-<div class="pager"><p role="status" id="status"></p><button type="button" id="previous">Previous</button><span id="page"></span><button type="button" id="next">Next</button></div>
-</section>
-<section id="quality"><h2>Quality and calibration</h2><div class="pair">{{quality}}</div></section>
-{{foot}}
 const PAGE = 25;
 
 // ---- scorers that are shown ----
@@ -95,7 +59,7 @@ function drawCharts() {
     charts.push(() => curveChart(byId("risk"), "kept", flip(curves.share).reverse(), curveLines((name) => flip(curves[name]).reverse()), [1 - high, 1 - low], "Coverage: share of outputs kept",
       {oracle: {at: .86, dx: 9, dy: 8, anchor: "start"}, random: {at: .98, dx: 0, dy: -8, anchor: "end"}}));
     charts.push(() => panels(byId("histograms"), data.histograms, histogramPanel));
-    byId("histogram-note").textContent = `Up, in colour: outputs of quality ${show(data.median)} (the median) or better. Down, grey: the others. Each as a share of its kind; the outermost bars hold all beyond.`;
+    byId("histogram-note").textContent = `Coloured, up: outputs of quality ${show(data.median)} (the median) or better. Grey, down: the others. Each as a share of its kind; the outermost bars include everything beyond.`;
   }
   if (Object.keys(data.reliability).length) charts.push(() => panels(byId("reliability"), data.reliability, reliabilityPanel));
   else byId("reliability-card").hidden = true;
@@ -115,18 +79,18 @@ const columns = [
   {key: "quality", label: "Quality", width: "5.6rem", number: true, meter: true, value: (example) => example.quality},
   {key: "score", label: "Uncertainty", width: "7.4rem", number: true, value: (example) => example.scores[state.score]},
   ...(confident ? [{key: "confidence", label: "Confidence", width: "7.2rem", number: true, meter: true, value: (example) => example.confidence[state.score]}] : []),
-  {key: "groups", label: "Groups", width: "9.4rem", value: (example) => example.groups.join(", ")},
+  {key: "groups", label: "Groups", width: "10.4rem", value: (example) => example.groups.join(", ")},
 ];
 
 function compare(one, two) {
   const column = columns.find((column) => column.key === state.sort), a = column.value(one), b = column.value(two);
   if (a === b) return one.row - two.row;
-  if (a === null || a === "" ) return 1;  // what is not known comes last either way
+  if (a === null || a === "" ) return 1;  // unknown values come last in both directions
   if (b === null || b === "") return -1;
   return state.direction * (typeof a === "string" ? a.localeCompare(b) : a - b) || one.row - two.row;
 }
 
-function found() {
+function selected() {
   return data.examples.filter((example) => example.search.includes(state.text) && (!state.group || example.groups.includes(state.group))
     && example.quality >= state.low && example.quality <= state.high).sort(compare);
 }
@@ -171,7 +135,7 @@ function exampleRow(example) {
 
 function details(example) {
   const texts = [["Source", example.source], ["Reference", example.reference]].flatMap(([name, text]) => [make("h4", {}, name), make("div", {class: "passage", dir: "auto", "data-part": name.toLowerCase()}, text)]);
-  const told = make("p", {class: "told", "aria-live": "polite"}, "Point at a token, or go through them with the arrow keys.");
+  const about = make("p", {class: "token-text", "aria-live": "polite"}, "Point at a token, or move between tokens with the arrow keys.");
   const heat = make("div", {class: "heat"}, "Entropy: 0", make("i"), `${show(data.entropy_limit, 2)} nats or more`);
   const numbers = (heads, rows) => make("table", {}, make("thead", {}, make("tr", {}, heads.map((head) => make("th", {scope: "col"}, head)))),
     make("tbody", {}, rows.map(([name, ...values]) => make("tr", {}, make("th", {scope: "row"}, name), values.map((value) => make("td", {class: "number"}, value))))));
@@ -179,13 +143,13 @@ function details(example) {
   const qualities = Object.entries(example.qualities).length ? Object.entries(example.qualities) : [[data.quality, example.quality]];
   return make("div", {class: "inside"},
     make("div", {}, texts, make("h4", {}, "Output"), make("div", {class: "passage", dir: "auto", "data-part": "output"}, example.output),
-      make("h4", {}, "Tokens of the output, shaded by entropy"), tokens(example, told), heat, told),
-    make("div", {}, make("h4", {}, "Scores"), numbers(["Scorer", "Score", "Surer outputs", ...(confident ? ["Confidence"] : [])], scores),
+      make("h4", {}, "Tokens of the output, shaded by entropy"), tokens(example, about), heat, about),
+    make("div", {}, make("h4", {}, "Scores"), numbers(["Scorer", "Score", "More certain outputs", ...(confident ? ["Confidence"] : [])], scores),
       make("h4", {}, "Quality"), numbers(["Measure", "Value"], qualities.map(([name, value]) => [name, show(value)]))));
 }
 
 // One tab stop for all tokens of an output; arrow keys go from one to the next.
-function tokens(example, told) {
+function tokens(example, output) {
   const box = make("div", {class: "passage tokens", dir: "auto", role: "group", "aria-label": "Tokens of the output"});
   const spans = example.tokens.map((token, index) => {
     const entropy = example.entropies[index], log = example.log_probabilities[index];
@@ -199,7 +163,7 @@ function tokens(example, told) {
     span.about = about;
     return span;
   });
-  const tell = (event) => { if (event.target.about) told.textContent = event.target.about; };
+  const tell = (event) => { if (event.target.about) output.textContent = event.target.about; };
   box.addEventListener("pointerover", tell);
   box.addEventListener("focusin", tell);
   box.addEventListener("keydown", (event) => {
@@ -215,7 +179,7 @@ function tokens(example, told) {
 }
 
 function drawRows(first = false) {
-  const made = turnTo(state, first, found(), PAGE, "example").map((example) => [example, exampleRow(example)]);
+  const made = turnTo(state, first, selected(), PAGE, "example").map((example) => [example, exampleRow(example)]);
   byId("table").tBodies[0].replaceChildren(...made.map(([, entry]) => entry.row));
   made.forEach(([example, entry]) => { if (open.has(example)) entry.unfold(); });
   markSorted(state);
@@ -239,6 +203,3 @@ drawCharts();
 drawHead();
 drawControls();
 drawRows();
-</script>
-</body>
-</html>

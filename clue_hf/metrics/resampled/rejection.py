@@ -7,23 +7,23 @@ are those of [`bootstrap_interval`] and [`paired_bootstrap`], so the intervals a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from .arrays import rejection_arrays
-from .bootstrap import Measured, check_options, difference_p_value, multiplicities
-from .curve import NAN, Curve, Items, Order, Qualities
-from .definitions import RejectionMetric, named_metric, rejection_metrics
+from ..arrays import rejection_arrays
+from ..bootstrap import check_options, multiplicities
+from ..curve import Curve, Items, Order, Qualities
+from ..measured import NAN, Measured, paired_differences
+from ..rejection import RejectionMetric, named_metric, rejection_metrics
 
 
 #: What [`paired_rejection_differences`] compares.
 PAIRED_METRICS = ("prr", "prr_0.5", "rejection_area", "aurc", "augrc", "mean_quality")
 
 
-def rejection_report(uncertainty: Any, quality: Any, **options: Any) -> dict[str, dict[str, Any]]:
+def rejection_report(uncertainty: Any, quality: Any, **options: Any) -> dict[str, Measured]:
     """
     Every rejection metric of one uncertainty: [`rejection_reports`] of one scorer, with the same options
     (`max_rejections`, `coverages`, `risks`, `nan_policy`, `resamples`, `level`, `seed`).
@@ -51,17 +51,15 @@ def rejection_reports(
     resamples: int = 0,
     level: float = 0.95,
     seed: int = 0,
-) -> dict[str, dict[str, dict[str, Any]]]:
+    metrics: Sequence[str] | None = None,
+) -> dict[str, dict[str, Measured]]:
     """
-    Every rejection metric of every scorer as `scorer -> name -> entry`.
-
-    An entry holds `value`, `reason` and `n`, the number of items: where a metric is undefined its value is `None` and
-    the reason says why. With resamples it also holds `low` and `high`, the percentile bootstrap interval over the
-    items (`None` where the metric is undefined), and `undefined`, the number of resamples without a value, if there
-    are any. All scorers are judged on the same draws.
+    Every rejection metric of every scorer as `scorer -> name -> `[`Measured`], with a percentile bootstrap interval
+    over the items where there are resamples. All scorers are judged on the same draws, which depend on `seed` and the
+    number of items only.
 
     Names end in the maximal rejection unless that is 1 (`prr`, `prr_0.5`), and in the coverage or the risk
-    (`risk_at_coverage_0.8`, `coverage_at_risk_0.1`); [`rejection_definition`] says what each is. The metrics of risk
+    (`risk_at_coverage_0.8`, `coverage_at_risk_0.1`); [`metric_info`] says what each is. The metrics of risk
     need a quality in [0, 1].
 
     Args:
@@ -79,13 +77,11 @@ def rejection_reports(
             Share of the resampled values inside the interval.
         seed (`int`, *optional*, defaults to 0):
             Seed of the draws.
+        metrics (`Sequence[str]`, *optional*):
+            Names of the metrics to compute, by default all at these numbers.
     """
-    metrics = rejection_metrics(max_rejections, coverages, risks)
-    measured = _measure(uncertainties, quality, metrics, nan_policy, resamples, level, seed)
-    return {
-        scorer: {name: as_entry(found[name], resamples, level) for name in metrics}
-        for scorer, found in measured.items()
-    }
+    chosen = rejection_metrics(max_rejections, coverages, risks) if metrics is None else _named(metrics)
+    return _measure(uncertainties, quality, chosen, nan_policy, resamples, level, seed)
 
 
 def paired_rejection_differences(
@@ -98,11 +94,10 @@ def paired_rejection_differences(
     resamples: int = 2000,
     level: float = 0.95,
     seed: int = 0,
-) -> dict[str, dict[str, dict[str, Any]]]:
+) -> dict[str, dict[str, Measured]]:
     """
-    Model a minus model b on the same items, for every scorer that both have: `scorer -> name -> entry` with `value`,
-    `low`, `high`, `p_value` (see [`Difference`]), `n` and `reason`, and `undefined` as in [`rejection_reports`]. Every
-    resample draws the same items of both models.
+    Model a minus model b on the same items, for every scorer that both have: `scorer -> name -> `[`Measured`]
+    with a p-value. Every resample draws the same items of both models.
 
     Args:
         a, b (`Mapping[str, array]`):
@@ -118,25 +113,21 @@ def paired_rejection_differences(
     """
     if len(quality_a) != len(quality_b):
         raise ValueError(f"The models have {len(quality_a)} and {len(quality_b)} items; they must be the same items.")
-    chosen = {name: named_metric(name) for name in metrics}
     pairs = {scorer: (a[scorer], b[scorer]) for scorer in a if scorer in b}
     if nan_policy == "drop":
         pairs = {scorer: _common(*pair) for scorer, pair in pairs.items()}
-    options = (chosen, nan_policy, resamples, level, seed)
-    of_a = _measure({scorer: pair[0] for scorer, pair in pairs.items()}, quality_a, *options)
-    of_b = _measure({scorer: pair[1] for scorer, pair in pairs.items()}, quality_b, *options)
-    return {
-        scorer: {name: as_entry(found[name] - of_b[scorer][name], resamples, level, paired=True) for name in chosen}
-        for scorer, found in of_a.items()
-    }
+    of_a, of_b = (
+        _measure(
+            {scorer: pair[model] for scorer, pair in pairs.items()},
+            quality, _named(metrics), nan_policy, resamples, level, seed,
+        )
+        for model, quality in enumerate((quality_a, quality_b))
+    )  # fmt: skip
+    return {scorer: paired_differences(of_a[scorer], of_b[scorer], level) for scorer in pairs}
 
 
-def measured_rejection(
-    uncertainties: Mapping[str, Any], quality: Any, metrics: Sequence[str], resamples: int = 2000, seed: int = 0
-) -> dict[str, dict[str, Measured]]:
-    """Metrics of every scorer, named as in [`rejection_reports`], with their values on each resample."""
-    chosen = {name: named_metric(name) for name in metrics}
-    return _measure(uncertainties, quality, chosen, "error", resamples, 0.95, seed)
+def _named(metrics: Sequence[str]) -> dict[str, RejectionMetric]:
+    return {name: named_metric(name) for name in metrics}
 
 
 def _measure(
@@ -154,10 +145,10 @@ def _measure(
     for scorer, uncertainty in uncertainties.items():
         used, left = rejection_arrays(uncertainty, quality, nan_policy)
         groups.setdefault(left.tobytes(), (left, {}))[1][scorer] = Order(used)
-    found = {}
+    measured = {}
     for left, orders in groups.values():
-        found.update(_measure_group(Qualities(left), orders, metrics, resamples, seed))
-    return {scorer: found[scorer] for scorer in uncertainties}
+        measured.update(_measure_group(Qualities(left), orders, metrics, resamples, level, seed))
+    return {scorer: measured[scorer] for scorer in uncertainties}
 
 
 def _measure_group(
@@ -165,6 +156,7 @@ def _measure_group(
     orders: Mapping[str, Order],
     metrics: Mapping[str, RejectionMetric],
     resamples: int,
+    level: float,
     seed: int,
 ) -> dict[str, dict[str, Measured]]:
     """Every metric of scorers that judge the same items; one undefined on all items is so on every resample."""
@@ -180,24 +172,11 @@ def _measure_group(
                 row[column, index] = metric(curve)
     return {
         scorer: {
-            name: Measured(metric(curve), metric.reason(items), items.n, row[column])
+            name: Measured.from_resamples(metric(curve), row[column], items.n, metric.reason(items), level)
             for column, (name, metric) in enumerate(metrics.items())
         }
         for row, (scorer, curve) in zip(values, curves.items(), strict=True)
     }
-
-
-def as_entry(found: Measured, resamples: int, level: float, paired: bool = False) -> dict[str, Any]:
-    """A metric as plain data: what is undefined is `None`."""
-    entry: dict[str, Any] = {"value": found.value, "reason": found.reason, "n": found.n}
-    if resamples:
-        interval = found.interval(level)
-        entry.update(low=interval.low, high=interval.high)
-        if paired:
-            entry["p_value"] = difference_p_value(found.values)
-        if interval.undefined and not found.reason:
-            entry["undefined"] = interval.undefined
-    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in entry.items()}
 
 
 def _common(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -1,39 +1,3 @@
-{{head}}
-  <li><a href="#summary">Summary</a></li><li><a href="#metrics">Metrics</a></li>
-  <li data-script hidden><a href="#curves">Curves</a></li><li data-script hidden><a href="#examples">Examples</a></li>
-  <li><a href="#definitions">Definitions</a></li>
-</ul></nav>
-<main id="main" tabindex="-1">
-<section id="summary"><h2 class="unseen">Summary</h2><ul class="tiles">{{tiles}}</ul><div class="lead">{{summary}}</div></section>
-<section id="metrics"><h2>Is it right, and does it know?</h2>
-<p>An arrow says which way is better. Below a value stands its interval.</p>
-{{metrics}}</section>
-{{comparison}}
-{{shifts}}
-<noscript><p class="note">The curves and the examples are drawn by a script, which is switched off here.</p></noscript>
-<section id="curves" data-script hidden><h2>Curves</h2>
-<p>Point at a curve, or move along it with the arrow keys, to read its values.</p>
-<div class="pair">
-<figure class="card"><figcaption><h3>Rejecting the least certain answers</h3><p>Share of right answers among those kept</p></figcaption><ul class="keys" id="curve-keys"></ul><div class="frame" id="rejection"></div></figure>
-<figure class="card"><figcaption><h3>Is the confidence right?</h3><p>Share of right answers (up) against the probability of the answer (across), in the 15 bins of the ECE with 95 % intervals. On the diagonal it is right. Grey: how many examples each bin holds.</p></figcaption><div class="panels large" id="reliability"></div></figure>
-</div>
-<figure class="card"><figcaption><h3>Uncertainty of right and wrong answers</h3><p>Up, in colour: right answers. Down, grey: wrong ones. Each as a share of its kind; the outermost bars hold all beyond.</p></figcaption><div class="panels large" id="histograms"></div></figure>
-<figure class="card" id="severity-card"><figcaption><h3>Answers to corrupted images</h3><p>Against the severity of each corruption; 0 are the images as they are.</p></figcaption><ul class="keys" id="corruption-keys"></ul><div class="panels large" id="severity"></div></figure>
-</section>
-<section id="examples" data-script hidden><h2>Examples</h2>
-<p id="examples-note"></p>
-<form class="controls" id="controls">
-  <label class="search" id="search-label">Class or text<input type="search" id="filter-text" autocomplete="off"></label>
-  <label>Probability from<input type="number" id="filter-low" min="0" max="1" step="0.05"></label>
-  <label>to<input type="number" id="filter-high" min="0" max="1" step="0.05"></label>
-  <label>Sort by<select id="sort"></select></label>
-  <fieldset><legend>Answers</legend><div class="chips" id="verdicts"></div></fieldset>
-  <fieldset><legend>Group</legend><div class="chips" id="groups"></div></fieldset>
-</form>
-<ul class="cards" id="cards"></ul>
-<div class="pager"><p role="status" id="status"></p><button type="button" id="previous">Previous</button><span id="page"></span><button type="button" id="next">Next</button></div>
-</section>
-{{foot}}
 const PAGE = 24;
 
 // ---- charts ----
@@ -81,9 +45,9 @@ function severityPanel(title, corruptions, frame, output) {
   explore(frame, `${title} against severity`, [0, 1, 2, 3, 4, 5].map(place.x), (severity) => {
     rest();
     dots.forEach((entry) => { if (entry.severity === severity) entry.dot.setAttribute("r", 6); });
-    const told = lines.flatMap((line) => line.points.filter((point) => point.severity === severity).map((point) =>
+    const texts = lines.flatMap((line) => line.points.filter((point) => point.severity === severity).map((point) =>
       `${line.name} ${show(point.value)}${point.low === null ? "" : ` (${show(point.low)} to ${show(point.high)})`}`));
-    return output.textContent = `severity ${severity}: ${told.join(", ") || "-"}`;
+    return output.textContent = `severity ${severity}: ${texts.join(", ") || "-"}`;
   }, rest);
 }
 
@@ -96,7 +60,7 @@ function drawCharts() {
   ];
   lines.forEach((line) => byId("curve-keys").append(key(line.class, line.label)));
   charts.push(() => curveChart(byId("rejection"), "rejected", curves.share, lines, data.limits, "Share of answers rejected", {}));
-  charts.push(() => panels(byId("reliability"), data.reliability, (kind, entry, frame, output) => reliabilityPanel(kind, entry, frame, output, {found: "right", item: "answer"})));
+  charts.push(() => panels(byId("reliability"), data.reliability, (kind, entry, frame, output) => reliabilityPanel(kind, entry, frame, output, {quality: "accuracy", item: "answer"})));
   charts.push(() => panels(byId("histograms"), data.histograms, (kind, entry, frame, output) => histogramPanel(kind, entry, frame, output, {up: "right", down: "wrong"})));
   if (data.severity.error) {
     Object.keys(data.severity.error).forEach((name, index) => byId("corruption-keys").append(key(`line s${index % 8}`, name)));
@@ -117,7 +81,7 @@ const sorts = {
 const state = {text: "", verdict: "", group: "", low: -Infinity, high: Infinity, sort: "probability of a wrong answer", page: 0};
 data.examples.forEach((example) => { example.search = [example.label, example.answer, example.text || ""].join("\n").toLowerCase(); });
 
-function found() {
+function selected() {
   const key = sorts[state.sort];
   return data.examples.filter((example) => example.search.includes(state.text) && (!state.group || example.groups.includes(state.group))
     && (!state.verdict || (state.verdict === "right") === example.right) && example.confidence >= state.low && example.confidence <= state.high)
@@ -139,7 +103,7 @@ function card(example) {
 }
 
 function drawCards(first = false) {
-  byId("cards").replaceChildren(...turnTo(state, first, found(), PAGE, "example").map(card));
+  byId("cards").replaceChildren(...turnTo(state, first, selected(), PAGE, "example").map(card));
 }
 
 function drawControls() {
@@ -150,13 +114,10 @@ function drawControls() {
   drawChips("groups", state, "group", [["", "all examples on this page"], ...Object.entries(data.groups)], drawCards);
   drawPager(state, drawCards);
   if (data.examples.some((example) => example.text !== undefined)) byId("cards").classList.add("texts");
-  byId("examples-note").textContent = `${shownOf()} examples: the answer, its probability, and the true class where it is another.`;
+  byId("examples-note").textContent = `${shownOf()} examples: the answer, its probability, and the true class if it differs.`;
 }
 
 unhide();
 drawCharts();
 drawControls();
 drawCards();
-</script>
-</body>
-</html>

@@ -16,50 +16,24 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from .arrays import checked_arrays
-from .bootstrap import NAN, Measured, check_options, multiplicities
-from .classification import (
+from ..arrays import checked_arrays
+from ..bootstrap import check_options, measured_columns, multiplicities
+from ..calibration import equal_width_bins
+from ..classification import (
     Answers,
     checked_answers,
     debiased_error,
-    equal_width_bins,
+    flip_outcomes,
+    flip_rates,
     normalized_entropy,
 )
-from .curve import Order
-from .definitions import rejection_definition
-from .flip import flip_outcomes, flip_rates
-from .resampled_rejection import as_entry as entry
-from .resampled_rejection import paired_rejection_differences, rejection_report
-from .separation import Correlation, Separation, best_threshold, uncertain_as_wrong
+from ..curve import Order
+from ..measured import NAN, Measured, paired_differences
+from ..registry import METRICS
+from ..separation import Correlation, Separation, best_threshold, uncertain_as_wrong
+from .rejection import paired_rejection_differences, rejection_report
 
 
-#: What each metric of [`classification_report`] is; those of rejection: see [`classification_definition`].
-CLASSIFICATION_DEFINITIONS: dict[str, str] = {
-    "error": "share of wrong answers",
-    "ece": "sum |B|/n |accuracy - mean confidence| over bins (low, high] of equal width along the top probability",
-    "ece_adaptive": "the same over bins of equal mass; equal confidences share their accuracy",
-    "ece_debiased": "root of sum |B|/n [(accuracy - mean confidence)^2 - accuracy (1 - accuracy) / (|B| - 1)] over "
-    "the bins of ece, at least 0 (Kumar et al. 2019)",
-    "ece_classwise": "mean over the classes of the calibration error of their probability, bins of equal width",
-    "brier": "mean over the examples of sum over the classes of (p - 1{label})^2, from 0 to 2",
-    "nll": "mean of -ln p of the label in nats, p at least 2.2e-16",
-    "alignment_error": "sum |B|/n |mean(-ln p of the label) - mean entropy| in nats over bins of equal mass along the "
-    "entropy",
-    "uce": "sum |B|/n |share of wrong answers - mean uncertainty| over bins (low, high] of equal width along it",
-    "uncertainty_accuracy": "largest share over all tau of answers with (uncertainty > tau) == wrong",
-    "uncertainty_accuracy_val": "share of answers with (uncertainty > tau) == wrong, at a given tau",
-    "uncertainty_auc": "chance that a wrong answer is more uncertain than a right one, ties half",
-    "residual_correlation": "Pearson correlation of the uncertainty with 1{wrong}",
-    "residual_correlation_probability": "Pearson correlation of the uncertainty with 1 - p of the label",
-    "residual_correlation_nll": "Pearson correlation of the uncertainty with -ln p of the label, p at least 2.2e-16",
-    "wasserstein": "Wasserstein distance W1 between the uncertainties of wrong and of right answers",
-    "uncertainty_gap": "mean uncertainty of the wrong answers minus that of the right ones",
-    "flip_error": "share of wrong answers after flipping those with uncertainty > tau, at a given tau",
-    "flip_f1": "F1 of the positive class after the flip",
-    "flip_precision": "precision of the positive class after the flip",
-    "flip_tpr": "true positive rate after the flip",
-    "flip_tnr": "true negative rate after the flip",
-}
 #: The rejection metrics of a report, with quality 1 for a right answer and 0 for a wrong one.
 REJECTION_METRICS = (
     "prr", "prr_0.5", "aurc", "e_aurc", "augrc",
@@ -69,18 +43,13 @@ REJECTION_METRICS = (
 BLOCK = 2**21
 
 _TWO_SIDED = ("uncertainty_auc", "residual_correlation", "wasserstein", "uncertainty_gap")
-_OF_LOGARITHMS = ("nll", "alignment_error", "residual_correlation_nll")
+_LOGARITHMIC = ("nll", "alignment_error", "residual_correlation_nll")
 _FLIP_REASONS = {
     "flip_f1": "no label and no answer is positive",
     "flip_precision": "no answer is positive",
     "flip_tpr": "no label is positive",
     "flip_tnr": "no label is negative",
 }
-
-
-def classification_definition(name: str) -> str:
-    """The definition of a metric of [`classification_report`]."""
-    return CLASSIFICATION_DEFINITIONS.get(name) or rejection_definition(name) + "; quality = 1{right}"
 
 
 def classification_report(
@@ -93,15 +62,14 @@ def classification_report(
     num_bins: int = 15,
     level: float = 0.95,
     seed: int = 0,
-) -> dict[str, dict[str, Any]]:
+    rejection: bool = True,
+) -> dict[str, Measured]:
     """
-    Every metric of a classifier as `name -> entry`: error, calibration, how the uncertainty goes with the error, and
-    rejection. [`classification_definition`] says what each is.
+    Every metric of a classifier by name, as [`Measured`]: error, calibration, how the uncertainty goes with the error,
+    and rejection. [`metric_info`] says what each is.
 
-    An entry holds `value`, `low`, `high` (the percentile bootstrap interval over the examples), `n` and `reason`:
-    where a metric is undefined its value is `None` and the reason says why. `undefined` is the number of resamples
-    without a value, if there are any; `uncertainty_accuracy` also has its `tau`, and metrics of logarithms have
-    `floored`, the number of labels with a probability below 2.2e-16, if there are any.
+    The entry of `uncertainty_accuracy` also has its `tau`, and metrics of logarithms have `floored`, the number of
+    labels with a probability below 2.2e-16, if there are any. The draws depend on `seed` and n only.
 
     Calibration errors sum absolute gaps, to which a resample adds noise: where a model is close to calibrated, the
     interval lies mostly above the value.
@@ -127,27 +95,32 @@ def classification_report(
             Share of the resampled values inside the interval.
         seed (`int`, *optional*, defaults to 0):
             Seed of the draws.
+        rejection (`bool`, *optional*, defaults to `True`):
+            Whether to compute the rejection metrics too.
 
     Example:
 
     ```python
     >>> from clue_hf.metrics import classification_report
 
-    >>> classification_report(probabilities, labels)["ece"]
-    {'value': 0.043, 'reason': None, 'n': 10000, 'low': 0.038, 'high': 0.05}
+    >>> classification_report(probabilities, labels)["ece"].value
+    0.043
     ```
     """
     model = _model(probabilities, labels, uncertainty, tau, positive, num_bins)
-    found = {
-        name: entry(measured, resamples, level) for name, measured in _measure(model, resamples, level, seed).items()
-    }
+    measured = _measure(model, resamples, level, seed)
     if model.answers.n:
-        found["uncertainty_accuracy"]["tau"] = best_threshold(model.uncertainty, model.answers.wrong)
+        tau = best_threshold(model.uncertainty, model.answers.wrong)
+        measured["uncertainty_accuracy"] = measured["uncertainty_accuracy"].with_details(tau=tau)
     if model.answers.floored:
-        for name in _OF_LOGARITHMS:
-            found[name]["floored"] = model.answers.floored
-    rejection = rejection_report(model.uncertainty, model.answers.correct, resamples=resamples, level=level, seed=seed)
-    return {**found, **{name: rejection[name] for name in REJECTION_METRICS}}
+        for name in _LOGARITHMIC:
+            measured[name] = measured[name].with_details(floored=model.answers.floored)
+    if rejection:
+        scores, correct = model.uncertainty, model.answers.correct
+        measured |= rejection_report(
+            scores, correct, resamples=resamples, level=level, seed=seed, metrics=REJECTION_METRICS
+        )
+    return measured
 
 
 def paired_classification_differences(
@@ -163,11 +136,10 @@ def paired_classification_differences(
     resamples: int = 2000,
     level: float = 0.95,
     seed: int = 0,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Measured]:
     """
-    Classifier a minus classifier b on the same examples: `name -> entry` for every metric that both have in
-    [`classification_report`], with `value`, `low`, `high`, `p_value` (see [`Difference`]), `n` and `reason`. Every
-    resample draws the same examples of both.
+    Classifier a minus classifier b on the same examples, for every metric that both have in
+    [`classification_report`], as [`Measured`] with a p-value. Every resample draws the same examples of both.
 
     Args:
         a, b (`array` of shape `(n, classes)`):
@@ -184,29 +156,12 @@ def paired_classification_differences(
         _model(b, labels, uncertainty_b, tau_b, positive, num_bins),
     ]
     of_a, of_b = (_measure(model, resamples, level, seed) for model in models)
-    found = {name: entry(of_a[name] - of_b[name], resamples, level, paired=True) for name in of_a if name in of_b}
+    differences = paired_differences(of_a, of_b, level)
     (scores_a, correct_a), (scores_b, correct_b) = (({"": m.uncertainty}, m.answers.correct) for m in models)
     rejection = paired_rejection_differences(
         scores_a, correct_a, scores_b, correct_b, REJECTION_METRICS, resamples=resamples, level=level, seed=seed
     )
-    return {**found, **rejection[""]}
-
-
-def measured_classification(
-    probabilities: Any,
-    labels: Any,
-    uncertainty: Any = None,
-    tau: float | None = None,
-    positive: int = 1,
-    num_bins: int = 15,
-    resamples: int = 2000,
-    seed: int = 0,
-) -> dict[str, Measured]:
-    """
-    Every metric but those of rejection with its value on each resample, for those who combine several models: the
-    draws depend on `seed` and n only. Same arguments as [`classification_report`].
-    """
-    return _measure(_model(probabilities, labels, uncertainty, tau, positive, num_bins), resamples, 0.95, seed)
+    return {**differences, **rejection[""]}
 
 
 @dataclass(frozen=True)
@@ -235,7 +190,7 @@ def _model(
 
 
 def _measure(model: _Model, resamples: int, level: float, seed: int) -> dict[str, Measured]:
-    """Every metric but those of rejection, on all examples and on each resample, in the order of the definitions."""
+    """Every metric but those of rejection, on all examples and on each resample, in the order of the registry."""
     check_options(resamples, level)
     n = model.answers.n
     tables, ordered = _Tables(model), _Ordered(model)
@@ -243,13 +198,8 @@ def _measure(model: _Model, resamples: int, level: float, seed: int) -> dict[str
     for counts in _blocks(n, resamples, seed):
         for name, values in {**tables.metrics(counts), **ordered.metrics(counts)}.items():
             blocks.setdefault(name, []).append(values)
-    found = {}
-    for name in (name for name in CLASSIFICATION_DEFINITIONS if name in blocks):
-        value, *drawn = np.concatenate(blocks[name]).tolist()
-        # what is undefined on all examples is so on every resample
-        values = np.full(resamples, NAN) if np.isnan(value) else np.array(drawn)
-        found[name] = Measured(value, _reason(name, value, model), n, values)
-    return found
+    columns = {name: np.concatenate(blocks[name]).tolist() for name in METRICS["classes"] if name in blocks}
+    return measured_columns(columns, n, lambda name: _reason(name, model), resamples, level)
 
 
 def _blocks(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
@@ -375,10 +325,8 @@ class _EqualMassGap:
         return float(np.abs(np.diff(line)).sum() / n)
 
 
-def _reason(name: str, value: float, model: _Model) -> str | None:
-    """Why a metric is undefined on all examples; `None` where it is defined."""
-    if not np.isnan(value):
-        return None
+def _reason(name: str, model: _Model) -> str:
+    """Why a metric is undefined on all examples."""
     if model.answers.n == 0:
         return "no examples"
     if name in _FLIP_REASONS:

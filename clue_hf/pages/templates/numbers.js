@@ -1,30 +1,3 @@
-{{head}}
-  <li><a href="#summary">Summary</a></li><li><a href="#metrics">Metrics</a></li>
-  <li data-script hidden><a href="#curves">Curves</a></li><li data-script hidden><a href="#examples">Rows</a></li>
-  <li><a href="#definitions">Definitions</a></li>
-</ul></nav>
-<main id="main" tabindex="-1">
-<section id="summary"><h2 class="unseen">Summary</h2><ul class="tiles">{{tiles}}</ul><div class="lead">{{summary}}</div></section>
-<section id="metrics"><h2>How far off is it, and does it know?</h2>
-<p>An arrow says which way is better. Below a value stands its interval.</p>
-{{metrics}}</section>
-{{comparison}}
-<noscript><p class="note">The curves and the rows are drawn by a script, which is switched off here.</p></noscript>
-<section id="curves" data-script hidden><h2>Curves</h2>
-<p>Point at a curve, or move along it with the arrow keys, to read its values.</p>
-<div class="pair">
-<figure class="card"><figcaption><h3>Do the intervals hold what they should?</h3><p>Share of targets within central intervals</p></figcaption><ul class="keys" id="coverage-keys"></ul><div class="frame" id="coverage"></div></figure>
-<figure class="card"><figcaption><h3>Leaving out the least certain rows</h3><p>Mean squared error of the rest, relative to all rows</p></figcaption><ul class="keys" id="sparsification-keys"></ul><div class="frame" id="sparsification"></div></figure>
-</div>
-<figure class="card"><figcaption><h3>Is the predicted error the one that is found?</h3><p>Root of the mean squared error (up) against that of the mean variance (across), in the bins of the ENCE; faint: the errors of single rows. On the diagonal it is right.</p></figcaption><div class="panels large" id="errors"></div></figure>
-<figure class="card"><figcaption><h3>Predictions with their intervals of 95 %</h3><p id="bands-note"></p></figcaption><div class="panels whole" id="bands"></div></figure>
-</section>
-<section id="examples" data-script hidden><h2>Most wrongly sure</h2>
-<p id="examples-note"></p>
-<div class="scroll"><table id="table"><caption class="unseen">Rows</caption><thead></thead><tbody></tbody></table></div>
-<div class="pager"><p role="status" id="status"></p><button type="button" id="previous">Previous</button><span id="page"></span><button type="button" id="next">Next</button></div>
-</section>
-{{foot}}
 const PAGE = 25;
 // numbers in units of the target are of any size
 const units = (value) => {
@@ -66,7 +39,7 @@ function errorPanel(kind, frame, output) {
   explore(frame, `${kind.name}: bins of the standard deviation`, bins.map((bin) => place.x(bin.rmv)), (index) => {
     rest();
     dots[index].setAttribute("r", 7);
-    return output.textContent = `expected ${units(bins[index].rmv)}, found ${units(bins[index].rmse)}, ${count(bins[index].count, "row")}`;
+    return output.textContent = `expected ${units(bins[index].rmv)}, observed ${units(bins[index].rmse)}, ${count(bins[index].count, "row")}`;
   }, rest);
 }
 
@@ -84,7 +57,7 @@ function bandPanel(kind, frame, output) {
   svg.append(...dots);
   frame.replaceChildren(svg);
   const rest = () => { dots.forEach((dot, index) => dot.setAttribute("r", outside[index] ? 3.2 : 2.2)); output.textContent = ""; };
-  explore(frame, `${kind.name}: rows in the order of their mean`, entry.mean.map((_, index) => at(index)), (index) => {
+  explore(frame, `${kind.name}: rows ordered by their mean`, entry.mean.map((_, index) => at(index)), (index) => {
     rest();
     dots[index].setAttribute("r", 5.5);
     return output.textContent = `row ${entry.number[index]}: mean ${units(entry.mean[index])}, ${units(entry.low[index])} to ${units(entry.high[index])}, target ${units(entry.target[index])}`;
@@ -102,12 +75,12 @@ function drawCharts() {
   covered.forEach((line) => byId("coverage-keys").append(key(line.class, line.label)));
   left.forEach((line) => byId("sparsification-keys").append(key(line.class, line.label)));
   const seen = left.flatMap((line) => line.curve.slice(0, Math.max(1, Math.floor(.97 * line.curve.length))));
-  charts.push(() => curveChart(byId("coverage"), "wanted", data.levels, covered, [0, 1], "Probability of the interval", {}));
-  charts.push(() => curveChart(byId("sparsification"), "left out", curves.share, left, [0, 1.06 * Math.max(...seen)], "Share of rows left out", {}));
+  charts.push(() => curveChart(byId("coverage"), "expected", data.levels, covered, [0, 1], "Probability of the interval", {}));
+  charts.push(() => curveChart(byId("sparsification"), "removed", curves.share, left, [0, 1.06 * Math.max(...seen)], "Share of rows removed", {}));
   charts.push(() => panels(byId("errors"), errorPanel));
   charts.push(() => panels(byId("bands"), bandPanel));
   const shown = data.bands[first].mean.length;
-  byId("bands-note").textContent = `${shown < data.n ? `${shown} of ${count(data.n, "row")}, chosen evenly` : "All rows"}, in the order of their mean. Dots: the targets, red where they lie outside.`;
+  byId("bands-note").textContent = `${shown < data.n ? `${shown} of ${count(data.n, "row")}, evenly spaced` : "All rows"}, ordered by their mean. Dots: the targets, red if outside the interval.`;
   drawAndKeepUp();
 }
 
@@ -117,13 +90,13 @@ const number = (name, label, value, width = "6.2rem") => ({key: name, label, num
 const columns = [
   {key: "row", label: "Row", width: "4.6rem", value: (example) => example.row},
   ...(some("image") ? [{key: "image", label: "Image", width: "5rem", value: (example) => example.row}] : []),
-  ...(some("text") ? [{key: "text", label: "What it is", text: true, value: (example) => example.text}] : []),
+  ...(some("text") ? [{key: "text", label: "Input", text: true, value: (example) => example.text}] : []),
   number("target", "Target", (example) => example.target),
   number("mean", "Mean", (example) => example.kinds.raw.mean),
   number("std", "Std", (example) => example.kinds.raw.std),
   ...data.kinds.map(({name}) => ({...number(`interval ${name}`, data.kinds.length > 1 ? `95 %, ${name}` : "95 %", (example) => example.kinds[name].low, "10rem"), interval: name})),
   number("error", "Error", (example) => example.error),
-  number("score", "In stds", (example) => Math.abs(example.score)),
+  number("score", "Error / std", (example) => Math.abs(example.score)),
 ];
 const state = {sort: "score", direction: -1, page: 0};
 
@@ -154,7 +127,7 @@ function drawRows(first = false) {
 function drawControls() {
   drawPager(state, drawRows);
   const all = data.examples.length === data.n;
-  byId("examples-note").textContent = `${all ? `All ${count(data.n, "row")}, first those` : `The ${data.examples.length.toLocaleString("en")} of ${count(data.n, "row")}`} whose error is the most standard deviations. Red: the target lies outside the interval. Click a heading to sort.`;
+  byId("examples-note").textContent = `${all ? `All ${count(data.n, "row")}, first those` : `The ${data.examples.length.toLocaleString("en")} of ${count(data.n, "row")}`} with the largest error in standard deviations. Red: the target is outside the interval. Click a heading to sort.`;
 }
 
 unhide();
@@ -162,6 +135,3 @@ drawCharts();
 drawHead();
 drawControls();
 drawRows();
-</script>
-</body>
-</html>

@@ -37,9 +37,9 @@ const sample = (style) => draw("svg", {width: 26, height: 10, "aria-hidden": "tr
 function ticks(low, high, wanted) {
   const rough = (high - low) / wanted, power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough);
-  const found = [];
-  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k++) found.push(k * step);
-  return {values: found, digits: Math.max(0, -Math.floor(Math.log10(step) + 1e-9))};
+  const values = [];
+  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k++) values.push(k * step);
+  return {values, digits: Math.max(0, -Math.floor(Math.log10(step) + 1e-9))};
 }
 
 function axes(svg, box, x, y) {
@@ -124,7 +124,7 @@ function curveChart(frame, label, x, lines, limits, xLabel, spots) {
 }
 
 // ---- small panels, one per scorer ----
-function reliabilityPanel(scorer, entry, frame, output, words = {found: "quality", item: "output"}) {
+function reliabilityPanel(scorer, entry, frame, output, labels = {quality: "quality", item: "output"}) {
   const width = frame.clientWidth || 230, height = 200, box = {left: 30, right: width - 8, top: 8, bottom: height - 24};
   const svg = draw("svg", {viewBox: `0 0 ${width} ${height}`, height, "aria-hidden": "true"});
   const place = axes(svg, box, {low: 0, high: 1, ticks: 2}, {low: 0, high: 1, ticks: 2});
@@ -146,11 +146,11 @@ function reliabilityPanel(scorer, entry, frame, output, words = {found: "quality
     rest();
     dots[index].setAttribute("r", 6.5);
     const bin = bins[index];
-    return output.textContent = `confidence ${show(bin.confidence)}, ${words.found} ${show(bin.quality)} (${show(bin.low)} to ${show(bin.high)}), ${count(bin.count, words.item)}`;
+    return output.textContent = `confidence ${show(bin.confidence)}, ${labels.quality} ${show(bin.quality)} (${show(bin.low)} to ${show(bin.high)}), ${count(bin.count, labels.item)}`;
   }, rest);
 }
 
-function histogramPanel(scorer, entry, frame, output, words = {up: "good", down: "bad"}) {
+function histogramPanel(scorer, entry, frame, output, labels = {up: "good", down: "bad"}) {
   const width = frame.clientWidth || 230, height = 190, box = {left: 40, right: width - 8, top: 6, bottom: height - 22};
   const svg = draw("svg", {viewBox: `0 0 ${width} ${height}`, height, "aria-hidden": "true"});
   const shares = ["good", "bad"].map((kind) => {
@@ -169,7 +169,7 @@ function histogramPanel(scorer, entry, frame, output, words = {up: "good", down:
   explore(frame, `${scorer.name}: bars of the histogram`, bars.map((_, index) => place.x((edges[index] + edges[index + 1]) / 2)), (index) => {
     rest();
     bars[index].forEach((bar) => bar.classList.add("lighted"));
-    return output.textContent = `${show(edges[index])} to ${show(edges[index + 1])}: ${entry.good[index].toLocaleString("en")} ${words.up}, ${entry.bad[index].toLocaleString("en")} ${words.down}`;
+    return output.textContent = `${show(edges[index])} to ${show(edges[index + 1])}: ${entry.good[index].toLocaleString("en")} ${labels.up}, ${entry.bad[index].toLocaleString("en")} ${labels.down}`;
   }, rest);
 }
 
@@ -178,7 +178,7 @@ function turnTo(state, first, rows, size, word) {
   const pages = Math.max(1, Math.ceil(rows.length / size));
   state.page = first ? 0 : Math.max(0, Math.min(state.page, pages - 1));
   const start = state.page * size, made = rows.slice(start, start + size);
-  byId("status").textContent = rows.length ? `${start + 1} to ${start + made.length} of ${count(rows.length, word)}` : `No ${word} fits.`;
+  byId("status").textContent = rows.length ? `${start + 1} to ${start + made.length} of ${count(rows.length, word)}` : `No ${word} matches.`;
   byId("page").textContent = `Page ${state.page + 1} of ${pages}`;
   byId("previous").disabled = state.page === 0;
   byId("next").disabled = state.page === pages - 1;
