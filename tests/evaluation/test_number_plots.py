@@ -8,7 +8,7 @@ from clue_hf.evaluation.numbers.evaluator import RegressionEvaluator
 from clue_hf.evaluation.numbers.measures import RegressionPredictions, definitions, measure
 from clue_hf.evaluation.numbers.page import write_number_page
 from clue_hf.evaluation.numbers.plots import plot_number_report
-from clue_hf.evaluation.numbers.report import IN_TABLE, RegressionReport, digits_after_point
+from clue_hf.evaluation.numbers.report import RegressionReport
 from clue_hf.evaluation.numbers.selection import (
     bands,
     coverage_curve,
@@ -18,7 +18,7 @@ from clue_hf.evaluation.numbers.selection import (
     sparsification_curves,
 )
 from clue_hf.inputs.number_rows import NumberRows
-from clue_hf.metrics import ause, ence, regression_calibration_error
+from clue_hf.metrics import ause, ence, format_interval, format_metric, metric_info, regression_calibration_error
 from clue_hf.posthoc import QuantileCalibrator
 
 
@@ -132,11 +132,11 @@ def test_odd_reports_are_written_too(tmp_path, settings):
 
 def test_numbers_of_any_size_have_four_digits():
     entry = {"value": 1.23456e-9, "low": 1.2e-9, "high": 1.3e-9, "reason": None}
-    assert REPORT.cell("mse", entry) == "0.000000001235 [0.000000001200, 0.000000001300]"
-    assert REPORT.cell("mse", {"value": 123456.7, "reason": None}) == "123457"
-    assert REPORT.cell("ence", {"value": 12.34567, "reason": None}) == "12.346"
-    assert REPORT.cell("mse", {"value": None, "reason": "no rows"}) == "-"
-    assert digits_after_point("mean_std", {"value": 0.0}) == 3
+    assert format_metric(entry, "mse", "numbers") == "0.000000001235 [0.000000001200, 0.000000001300]"
+    assert format_metric({"value": 123456.7, "reason": None}, "mse", "numbers") == "123457"
+    assert format_metric({"value": 12.34567, "reason": None}, "ence", "numbers") == "12.3"
+    assert format_metric({"value": None, "reason": "no rows"}, "mse", "numbers") == "-"
+    assert format_metric({"value": 0.0}, "mean_std", "numbers") == "0.000"
 
 
 # ---- the page ----
@@ -162,9 +162,9 @@ def test_the_page_says_what_was_found(tmp_path):
     write_number_page(REPORT, tmp_path / "page.html", REPORT.compare(make_report(calibrated=False), 5), "another")
     page = (tmp_path / "page.html").read_text()
     entry = REPORT.metrics["raw"]["mse"]
-    digits = digits_after_point("mse", entry)
-    assert f"{entry['value']:.{digits}f}" in page
-    assert f"{entry['low']:.{digits}f} to {entry['high']:.{digits}f}" in page
+    assert f">{entry['value']:.3f}<" in page
+    assert f"{entry['low']:.3f} to {entry['high']:.3f}" in page
+    assert format_interval(REPORT.metrics["calibrated"]["mse"], "mse", "numbers") in page
     for words in (
         "3 of 250 variances were below the floor",
         "2 of 250 rows have no value",
@@ -172,8 +172,8 @@ def test_the_page_says_what_was_found(tmp_path):
         "overconfident",
     ):
         assert words in page
-    for heading in IN_TABLE.values():
-        assert heading in page
+    for name in REPORT.main_metrics:
+        assert metric_info(name, "numbers").heading in page
 
 
 def test_the_page_loads_nothing_and_is_the_same_each_time(tmp_path):

@@ -47,7 +47,7 @@ def write_number_page(
         tiles=_tiles(report),
         summary=_summary(report),
         columns=columns,
-        main=[name for name in report.headings if name in columns["raw"]],
+        main=[name for name in report.main_metrics if name in columns["raw"]],
         comparison=comparison,
         other=other,
         data=number_page_data(report, limit),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...metrics.regression import LEVELS, Ranked, central_level
-from ...metrics.resampled_regression import ENCE_BINS
+from ...metrics.resampled.regression import ENCE_BINS
 from ...pages.selection import LONGEST_CELL, data_uri, evenly_spaced
 
 
