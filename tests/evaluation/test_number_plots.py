@@ -2,6 +2,7 @@ import re
 
 import numpy as np
 import pytest
+from evaluation.figures import check_figure
 from number_models import make_number_vit, number_images
 
 from clue_hf.evaluation.numbers.evaluator import RegressionEvaluator
@@ -114,7 +115,10 @@ def test_every_picture_is_drawn(tmp_path):
     files = plot_number_report(REPORT, tmp_path)
     assert {file.stem for file in files} == NAMES
     assert {file.suffix for file in files} == {".png", ".svg"}
-    assert all(file.stat().st_size > 2000 for file in files)
+    check_figure(tmp_path, "interval_calibration", "raw  ECE 0.163", "calibrated  ECE 0.051", "perfect")
+    check_figure(tmp_path, "std_against_error", "raw   ENCE 0.810", "Standard deviation (of price)", "single rows")
+    check_figure(tmp_path, "sparsification", "raw  AUSE 0.251", "oracle: best possible", "area: AUSE of raw")
+    check_figure(tmp_path, "prediction_intervals", "raw   74.0% of all 250 targets within", "price", "target outside")
 
 
 @pytest.mark.parametrize(
@@ -125,9 +129,15 @@ def test_every_picture_is_drawn(tmp_path):
     ],
 )
 def test_odd_reports_are_written_too(tmp_path, settings):
-    make_report(**settings).save(tmp_path)
-    assert all((tmp_path / f"{name}.png").stat().st_size > 2000 for name in NAMES)
-    assert (tmp_path / "report.html").stat().st_size > 20_000
+    report = make_report(**settings)
+    report.save(tmp_path)
+    n, coverage = len(report.raw), report.metrics["raw"]["coverage_95"]["value"]
+    for name in NAMES:
+        check_figure(tmp_path, name)
+    check_figure(tmp_path, "prediction_intervals", f"raw   {coverage:.1%} of all {n:,} targets within")
+    page = (tmp_path / "report.html").read_text()
+    assert page.endswith("</html>\n")
+    assert f">{format_metric(report.metrics['raw']['mse'], 'mse', 'numbers', interval=None)}<" in page
 
 
 def test_numbers_of_any_size_have_four_digits():
