@@ -64,7 +64,7 @@ def compare_methods(
         for name, mean in means.items():
             apart = differences[name]
             compared[name][metric] = Compared(
-                mean.value, mean.low, mean.high, apart.value, apart.low, apart.high, p_values[name]
+                mean.value, mean.low, mean.high, apart.value, apart.low, apart.high, p_values.get(name, NAN)
             )
     return compared
 
