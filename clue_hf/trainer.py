@@ -15,7 +15,8 @@ from transformers.trainer_utils import has_length
 from transformers.utils import SAFE_WEIGHTS_NAME, logging
 
 from .config import CLUEConfig
-from .models.loading import add_adapter, load_for_training
+from .inputs.processing import load_for_training
+from .models.loading import add_adapter
 from .objectives import OBJECTIVES, Objective, Plain
 from .settings import parse_settings
 from .tasks import STATISTICS, Task, make_task, summarize

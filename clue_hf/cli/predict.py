@@ -19,8 +19,9 @@ from ..data.tables import NUMBER, check_header
 from ..deploy.pipeline import UncertaintyPipeline
 from ..errors import UserError
 from ..files import ResumableLog
-from ..inputs.given import ImageInputs, TableInputs
+from ..inputs.image_rows import ImageInputs
 from ..inputs.table_columns import TableColumn
+from ..inputs.table_rows import TableInputs
 from ..models.uncertainty_file import read_uncertainty
 from ..predictors.loading import read_config
 from ..training.locks import alone

@@ -14,7 +14,9 @@ from ..data.corruptions import corrupt
 from ..data.image_dataset import ImageDataset, image_dataset
 from ..data.labels import class_names, label_numbers
 from ..errors import UserError
+from ..inputs.base import InputSettings
 from ..inputs.images import make_transform
+from ..inputs.labels import Labelled, class_rows, make_inputs
 from ..metrics import (
     METRICS,
     Measured,
@@ -27,8 +29,8 @@ from ..metrics import (
 from ..models.arguments import VISION, make_classifier, make_regressor
 from ..models.loading import load_config, load_image_processor, load_tokenizer
 from ..posthoc import CALIBRATORS, ErrorNormalizer, ensemble_probabilities
+from ..predictors.classes import ClassPredictor
 from ..trainer import CLUETrainer
-from ..training.collect import class_log_probabilities
 from .predictions import VALIDATION, Outcome, PredictingExperiment
 
 
@@ -53,7 +55,7 @@ class ClassificationExperiment(PredictingExperiment):
 
     definitions: ClassVar = metric_definitions(METRICS["classes"], "classes")
     task = "classification"
-    kind = "classes"
+    family = "classes"
     calibrators: ClassVar = tuple(CALIBRATORS)
     columns: Sequence[str] = COLUMNS
     tradeoffs: ClassVar = (("error", "ece"), ("nll", "alignment_error"))
@@ -75,6 +77,7 @@ class ClassificationExperiment(PredictingExperiment):
             self._prepare_images(binary_task)
         else:
             self._prepare_texts()
+        self.inputs = make_inputs(self.processing_class, InputSettings.from_config(config))
 
     def _check_settings(self, binary_task: str | None) -> None:
         self.check_settings()
@@ -128,18 +131,22 @@ class ClassificationExperiment(PredictingExperiment):
         return make_classifier(self.model, self.names, self.num_channels if self.images else None)
 
     def datasets(self) -> Iterator[tuple[str, Any]]:
-        for split in dict.fromkeys((VALIDATION, *self.report_splits)):
-            if split in self.splits:
-                yield split, self.splits[split]
+        yield from super().datasets()
         for split in self.report_splits:
             for name, severity in product(self.corruptions, self.severities):
                 data = self.splits[split]
                 pixels = corrupt(data.pixels(), name, severity, self.config.seed)
                 yield corrupted_name(split, name, severity), ImageDataset(pixels, data.labels, data.names)
 
-    def predict(self, trainer: CLUETrainer, data: Any, name: str) -> Outcome:
-        found = class_log_probabilities(trainer, data, f"Predicting {name}")
-        return {"log_probabilities": found.log_probabilities, "labels": found.labels}
+    def labelled(self, data: Any, name: str) -> Labelled:
+        return class_rows(data, self.inputs, self.names, self.names, name)
+
+    def predict(self, trainer: CLUETrainer, labelled: Labelled, name: str) -> Outcome:
+        predictor = ClassPredictor(trainer.model, self.inputs, trainer.task.mc_samples)
+        size = trainer.args.per_device_eval_batch_size
+        predictions = predictor.raw(labelled.rows, size, labelled.labels, description=name, distributed=True)
+        with np.errstate(divide="ignore"):
+            return {"log_probabilities": np.log(predictions.probabilities), "labels": predictions.labels}
 
     def fit(self, calibrator: str, validation: Outcome) -> Any:
         return CALIBRATORS[calibrator].fit(np.exp(validation["log_probabilities"]), validation["labels"])
@@ -157,9 +164,6 @@ class ClassificationExperiment(PredictingExperiment):
     def make_error_predictor(self) -> Any:
         return make_regressor(self.model, self.num_channels if self.images else None)
 
-    def with_errors(self, errors: np.ndarray) -> Any:
-        return self._with_labels(self.splits[VALIDATION], errors)
-
     def errors(self, outcome: Outcome) -> np.ndarray:
         return -outcome["log_probabilities"][np.arange(len(outcome["labels"])), outcome["labels"]]
 
@@ -168,16 +172,6 @@ class ClassificationExperiment(PredictingExperiment):
     ) -> tuple[Outcome, Any]:
         normalizer = ErrorNormalizer.fit(validation)
         return {**outcome, "uncertainty": normalizer(errors)}, {"normalizer": normalizer.to_dict()}
-
-    def _unlabelled(self, trainer: CLUETrainer, data: Any, name: str) -> Any:
-        return trainer.task.prepare(self._with_labels(data, np.zeros(len(data), np.float32)), trainer.args, name)
-
-    def _with_labels(self, data: Any, labels: np.ndarray) -> Any:
-        """Images or texts with numbers to predict instead of classes."""
-        if isinstance(data, ImageDataset):
-            return data.with_labels(labels)
-        text, _ = find_text_columns(data.column_names, self.config.source_column, self.config.label_column)
-        return self.tokenized(data[text][:], labels)
 
     # ---- comparisons ----
 

@@ -13,6 +13,7 @@ from ..data.columns import column_values, find_pair
 from ..errors import UserError
 from ..evaluation import UncertaintyEvaluator, token_statistics
 from ..evaluation.text.measures import REFERENCE_VALUES, Columns, read_texts
+from ..inputs.text import has_text_pairs
 from ..metrics import (
     Measured,
     calibration_intervals,
@@ -23,9 +24,10 @@ from ..metrics import (
     rejection_reports,
 )
 from ..models.arguments import make_model
+from ..models.kind import text_task
 from ..models.loading import load_tokenizer
 from ..models.tokenizer import train_tokenizer
-from ..tasks import text_kind
+from ..posthoc.rules import check_posthoc
 from ..trainer import CLUETrainer
 from .experiment import Experiment, Outcome
 
@@ -40,7 +42,7 @@ class TextExperiment(Experiment):
     """Language models: quality of what they generate, calibration on the reference tokens."""
 
     definitions: ClassVar = metric_definitions(REFERENCE_COLUMNS, "text")
-    kind = "text"
+    family = "text"
     reading = (
         "Error and uncertainty are nats per reference token; gap = error - uncertainty (above 0: too sure);\n"
         "alignment error and token ECE are 0 for a perfectly calibrated model."
@@ -53,6 +55,7 @@ class TextExperiment(Experiment):
         super().__init__(*arguments)
         self.quality = self.arguments.quality
         self.columns = (*(() if self.quality == "none" else (self.quality,)), *REFERENCE_COLUMNS)
+        check_posthoc("text", self.arguments.calibrator, self.arguments.error_predictor, self.arguments.ensemble)
         self.kept = f"Mean quality ({self.quality}) of the outputs kept"
         self.processing_class: PreTrainedTokenizerBase = self._make_tokenizer()
 
@@ -76,7 +79,10 @@ class TextExperiment(Experiment):
             yield config.objective, split, self._report(trainer, split)
 
     def _report(self, trainer: CLUETrainer, split: str) -> dict[str, Any]:
-        data = trainer.task.prepare(self.splits[split], trainer.args, split)
+        config = trainer.args
+        if self.quality != "none" and has_text_pairs(self.splits[split], config.source_column, config.target_column):
+            return self._evaluated(trainer, split)
+        data = trainer.task.prepare(self.splits[split], config, split)
         row: dict[str, Any] = {}
         if self.quality != "none":
             trainer.args.predict_with_generate = True
@@ -84,6 +90,27 @@ class TextExperiment(Experiment):
             metrics = trainer.predict(data, metric_key_prefix=split).metrics or {}
             row[self.quality] = metrics[f"{split}_{self.quality}"]
         return {**row, **token_statistics(trainer, data, f"Scoring {split} references").summary()}
+
+    def _evaluated(self, trainer: CLUETrainer, split: str) -> dict[str, Any]:
+        """The outputs, their quality and the references, as `clue-hf evaluate` finds them."""
+        config = trainer.args
+        evaluator = self._evaluator(config, scorers=["perplexity"])
+        evaluator.model, evaluator.tokenizer = trainer.accelerator.unwrap_model(trainer.model), self.processing_class
+        report = evaluator.evaluate(self.splits[split], config.source_column, config.target_column)
+        references = report.metrics["references"]
+        names = ("error", "uncertainty", "alignment_error", "token_ece")
+        values = {name: references[name]["value"] for name in names}
+        correct = sum(sum(example["reference_correct"]) for example in report.examples)  # on the main process
+        return {
+            self.quality: report.metrics["quality"][self.quality]["corpus"]["value"],
+            "error": values["error"],
+            "uncertainty": values["uncertainty"],
+            "gap": values["error"] - values["uncertainty"],
+            "alignment_error": values["alignment_error"],
+            "token_ece": values["token_ece"],
+            "token_accuracy": correct / max(references["tokens"], 1),
+            "tokens": references["tokens"],
+        }
 
     def _evaluator(self, config: CLUEConfig, **options: Any) -> UncertaintyEvaluator:
         return UncertaintyEvaluator(
@@ -93,6 +120,7 @@ class TextExperiment(Experiment):
             max_source_length=config.max_source_length,
             source_prefix=config.source_prefix,
             batch_size=config.per_device_eval_batch_size,
+            generation={"num_beams": config.generation_num_beams or 1},
             seed=config.seed,
             **options,
         )
@@ -112,7 +140,7 @@ class TextExperiment(Experiment):
         pair = find_pair(train.column_names, self.config.source_column, self.config.target_column)
         columns = {name: train[name][:] for name in train.column_names}
         texts = [text for name in pair for text in column_values(columns, name, "source_column")]
-        ends = text_kind(AutoConfig.for_model(str(self.model.model_type))) == "seq2seq"
+        ends = text_task(AutoConfig.for_model(str(self.model.model_type))) == "seq2seq"
         return train_tokenizer(texts, self.model.tokenizer_vocab_size, ends)
 
     # ---- comparisons ----

@@ -20,7 +20,10 @@ from transformers.utils import logging
 
 from ..errors import UserError
 from ..files import write_json
+from ..inputs.base import InputSettings
+from ..models.uncertainty_file import write_uncertainty
 from ..objectives import Objective
+from ..tasks import Task
 from .checkpoints import damage, last_whole_checkpoint, remove, rotate, write_manifest
 from .guards import TERMINATED, Termination
 from .locks import alone
@@ -51,6 +54,7 @@ class SavingMixin(Trainer):
     args: Any
     model: Any
     objective: Objective
+    task: Task
     termination: Termination
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
@@ -131,6 +135,9 @@ class SavingMixin(Trainer):
             changes = getattr(self, "_changes", [])
             content = {"fixed": self._settings(), "changes": changes, "all": self.args.to_dict()}
             write_json(folder / SETTINGS, content, indent=1)
+            # what it takes to use the model again
+            inputs = InputSettings.from_config(self.args).to_dict()
+            write_uncertainty(folder, **self.task.saved_settings(), inputs=inputs)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"

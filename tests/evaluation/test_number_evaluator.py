@@ -24,13 +24,13 @@ from scipy.stats import norm
 from clue_hf import RegressionEvaluator, RegressionReport, UserError
 from clue_hf.data.embedded.diabetes import load_diabetes_splits
 from clue_hf.data.targets import TargetScale
-from clue_hf.evaluation.numbers.measures import RegressionPredictions, measure
-from clue_hf.evaluation.prediction_evaluator import batch_seed
+from clue_hf.evaluation.numbers.measures import measure
 from clue_hf.inputs.images import ImageTransform, eval_collator
 from clue_hf.metrics import paired_regression_differences, regression_report
 from clue_hf.models.ensemble import Ensemble
 from clue_hf.models.mc_dropout import active_dropout, mc_logits
 from clue_hf.posthoc import ErrorPredictor, QuantileCalibrator
+from clue_hf.predictors.numbers import RegressionPredictions
 
 
 SPLITS = load_diabetes_splits()
@@ -76,13 +76,13 @@ def moments(model, preprocessor, rows, passes, batch_size=32, seed=42):
     """Mean and std in units of the target, without any of the evaluator's parts but the seeds of its masks."""
     tensors = preprocessor(rows, target=False)
     found = []
-    for number, start in enumerate(range(0, len(rows), batch_size)):
+    for start in range(0, len(rows), batch_size):
         batch = {name: tensor[start : start + batch_size] for name, tensor in tensors.items()}
         with torch.no_grad():
             if not passes:
                 found.append(model(**batch).logits[None])
                 continue
-            with active_dropout(model, batch_seed(seed, number)):
+            with active_dropout(model, seed):
                 found.append(mc_logits(model, batch, passes))
     every = torch.cat(found, 1)[..., 0].double().numpy()
     variance = every.var(0, ddof=1) if passes else np.zeros(len(rows))
