@@ -19,7 +19,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditional
 from clue_hf import UncertaintyPipeline
 from clue_hf.data.embedded.phrases import phrase_rows
 from clue_hf.models.tokenizer import train_tokenizer
-from clue_hf.predictors.base import TextPredictor
+from clue_hf.predictors.text import TextPredictor
 
 
 AT_MOST = 1.15

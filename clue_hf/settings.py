@@ -1,16 +1,43 @@
-"""Settings that people write as text."""
+"""Settings that users write as text."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from typing import Any
+
+from .errors import UserError
 
 
-def known_names(option: str, words: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Names separated by spaces or commas; raises where one is not known."""
-    names = [name for word in words for name in word.split(",") if name]
+def known_names(option: str, texts: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Names separated by spaces or commas; raises a `ValueError` where one is not known."""
+    names = [name for text in texts for name in text.split(",") if name]
     for name in names:
         if name not in known:
             raise ValueError(f"`{option}` must be among {', '.join(known)}, not {name!r}.")
     if not names:
         raise ValueError(f"`{option}` names none of {', '.join(known)}.")
     return names
+
+
+def parse_settings(option: str, text: str, separator: str = ",") -> dict[str, Any]:
+    """`"d_model=192,scale_parameter=True"` as a dict of numbers, booleans, `None` and texts."""
+    settings = {}
+    for assignment in text.split(separator):
+        name, equals, value = (part.strip() for part in assignment.partition("="))
+        if not equals or not name:
+            raise UserError(f"{option}: {assignment!r} is not of the form name=value.")
+        settings[name] = _parse_value(value)
+    return settings
+
+
+def _parse_value(text: str) -> Any:
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for parse in (json.loads, float):
+        try:
+            return parse(text)
+        except ValueError:
+            continue
+    return text

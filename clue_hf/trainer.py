@@ -15,9 +15,12 @@ from transformers.trainer_utils import has_length
 from transformers.utils import SAFE_WEIGHTS_NAME, logging
 
 from .config import CLUEConfig
-from .models.loading import add_adapter, load_for_training
+from .inputs.processing import load_for_training
+from .models.loading import add_adapter
 from .objectives import OBJECTIVES, Objective, Plain
+from .settings import parse_settings
 from .tasks import STATISTICS, Task, make_task, summarize
+from .training.collect import ClassProbabilities, class_log_probabilities
 from .training.guards import FiniteGuard, Termination
 from .training.pushing import PushMixin
 from .training.sampler import LengthGroupedSampler, token_lengths
@@ -183,7 +186,7 @@ class CLUETrainer(SavingMixin, PushMixin, Seq2SeqTrainer):
         counts = self.task.count(batch_samples).to(device)
         if self.args.average_tokens_across_devices and self.args.world_size > 1:
             counts = self.accelerator.reduce(counts, "sum")
-        return counts // (self.get_tp_size() * self.get_cp_size() * self.get_sp_size())
+        return counts / (self.get_tp_size() * self.get_cp_size() * self.get_sp_size())
 
     def set_initial_training_values(self, args: Any, dataloader: Any) -> Any:
         values = super().set_initial_training_values(args, dataloader)
@@ -218,7 +221,7 @@ class CLUETrainer(SavingMixin, PushMixin, Seq2SeqTrainer):
     def get_optimizer_cls_and_kwargs(args: Any, model: Any = None) -> tuple[Any, dict[str, Any]]:
         optimizer, settings = Trainer.get_optimizer_cls_and_kwargs(args, model)
         if args.optim == "adafactor" and args.optim_args:  # which transformers would ignore
-            settings.update(_parse_settings(args.optim_args))
+            settings.update(parse_settings("optim_args", args.optim_args))
         return optimizer, settings
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
@@ -317,6 +320,10 @@ class CLUETrainer(SavingMixin, PushMixin, Seq2SeqTrainer):
             tokens = tokens[:, questions["input_ids"].shape[1] :]  # a causal model repeats the prompt
         return loss, tokens, inputs["labels"]
 
+    def class_probabilities(self, dataset: Any, description: str = "Predicting") -> ClassProbabilities:
+        """What the model predicts for every row of a dataset, on all processes; objectives look at data with it."""
+        return class_log_probabilities(self, dataset, description)
+
     # ---- logging: summed on the device, read once per log line ----
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -379,13 +386,3 @@ class _ObjectiveCallback(TrainerCallback):
 
 def _columns(dataset: Any) -> list[str]:
     return list(getattr(dataset, "column_names", None) or []) if has_length(dataset) else []
-
-
-def _parse_settings(text: str) -> dict[str, Any]:
-    """`"scale_parameter=True,clip_threshold=0.5"` as keyword arguments."""
-    words = {"true": True, "false": False, "none": None}
-    settings = {}
-    for assignment in text.replace(" ", "").split(","):
-        name, _, value = assignment.partition("=")
-        settings[name] = words[value.lower()] if value.lower() in words else float(value)
-    return settings

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..data.corruptions import CORRUPTIONS
-from ..experiments.arguments import EVERY_CALIBRATOR, parse_severities
+from ..experiments.arguments import parse_severities
 from ..metrics.quality import QUALITIES
 from ..posthoc import CALIBRATORS
+from ..posthoc.rules import EVERY_CALIBRATOR
 from ..scorers import SCORERS
 from ..settings import known_names
 
@@ -41,9 +42,15 @@ class EvaluateArguments:
     entropy_column: str | None = field(
         default=None, metadata={"help": "Column with the true entropy of a row's targets, where it is known."}
     )
-    source_prefix: str = field(default="", metadata={"help": "Text put before every source."})
-    max_source_length: int = field(default=512, metadata={"help": "Longer sources are truncated to so many tokens."})
-    max_target_length: int = field(default=128, metadata={"help": "Longest output, in tokens."})
+    source_prefix: str | None = field(
+        default=None, metadata={"help": "Text put before every source (default: as the model was trained)."}
+    )
+    max_source_length: int | None = field(
+        default=None, metadata={"help": "Truncate sources to this many tokens (default: as trained, or 512)."}
+    )
+    max_target_length: int | None = field(
+        default=None, metadata={"help": "Maximum length of the output in tokens (default: as trained, or 128)."}
+    )
     generation_num_beams: int = field(default=1, metadata={"help": "Beams of the output (1: greedy)."})
     do_sample: bool = field(default=False, metadata={"help": "Sample the output instead."})
     temperature: float = field(default=1.0, metadata={"help": "Temperature of a sampled output."})
@@ -92,8 +99,9 @@ class EvaluateArguments:
         metadata={"help": "Classifiers: split from out of distribution, to be told from the others by uncertainty."},
     )
     ood_file: str | None = field(default=None, metadata={"help": "The same from an npz file of images."})
-    min_variance: float = field(
-        default=1e-6, metadata={"help": "Regressors: the least variance, in units of the standardised target."}
+    min_variance: float | None = field(
+        default=None,
+        metadata={"help": "Regressors: minimum variance of the standardised target (default: as trained, or 1e-6)."},
     )
 
     def __post_init__(self) -> None:

@@ -15,8 +15,7 @@ from ..config import CLUEConfig
 from ..data.corruptions import CORRUPTIONS
 from ..data.loading import DataArguments
 from ..errors import UserError
-from ..evaluation.report import write_json
-from ..experiments.arguments import EVERY_CALIBRATOR, RunArguments, parse_severities
+from ..experiments.arguments import RunArguments, parse_severities
 from ..experiments.cells import Cell, Method, by_method, is_main_process, make_cells, run_cells
 from ..experiments.compared_view import ComparedView, mean_curves
 from ..experiments.comparison import as_csv, compare_methods
@@ -25,10 +24,12 @@ from ..experiments.costs import cost_unit
 from ..experiments.experiment import Experiment, Outcome
 from ..experiments.make import load_data, make_experiment
 from ..experiments.predictions import ENSEMBLE, PredictingExperiment
+from ..files import write_json
 from ..hub.escape import without_secret_options
 from ..models.arguments import LoraArguments, ModelArguments, check_model
 from ..objectives import OBJECTIVES
 from ..posthoc.error_predictor import ERROR_PREDICTORS
+from ..posthoc.rules import EVERY_CALIBRATOR
 from ..scorers import SCORERS
 from ..settings import known_names
 from .arguments import EvaluateArguments

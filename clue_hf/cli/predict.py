@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from transformers.utils.logging import tqdm
 
@@ -19,8 +18,10 @@ from ..data.lines import SEPARATORS, file_kind, read_rows
 from ..data.tables import NUMBER, check_header
 from ..deploy.pipeline import UncertaintyPipeline
 from ..errors import UserError
-from ..inputs.given import ImageInputs, TableInputs
+from ..files import ResumableLog
+from ..inputs.image_rows import ImageInputs
 from ..inputs.table_columns import TableColumn
+from ..inputs.table_rows import TableInputs
 from ..models.uncertainty_file import read_uncertainty
 from ..predictors.loading import read_config
 from ..training.locks import alone
@@ -109,33 +110,44 @@ def command(words: Sequence[str]) -> int:
     read_config(model)  # says where there is no such model
     output = Path(arguments.output)
     with alone(output, "prediction", "output", output.with_name(f".{output.name}.lock")):
-        log = AnswerLog(output, _signature(model, arguments), arguments.resume)
-        if log.is_finished:
+        if output.is_dir():
+            raise UserError(f"output {str(output)!r} is a folder.")
+        unfinished = output.with_name(f"{output.name}.unfinished")
+        if arguments.resume and output.exists() and not unfinished.exists():
             print(f"{arguments.output} is finished: nothing to do.")
             return 0
         try:
-            done = predict_file(model, arguments, log, count)
+            with ResumableLog(output, unfinished, _signature(model, arguments), arguments.resume) as log:
+                done = predict_file(model, arguments, log, count)
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"what is finished is kept in {log.path}; --resume true continues.") from None
+            raise KeyboardInterrupt(f"what is finished is kept in {unfinished}; --resume true continues.") from None
     print(f"{count:,} answers in {arguments.output}" + (f" ({done:,} of them from before)." if done else "."))
     return 0
 
 
-def predict_file(model: str, arguments: PredictArguments, log: AnswerLog, count: int) -> int:
+def predict_file(model: str, arguments: PredictArguments, log: ResumableLog, count: int) -> int:
     """Answers the rows that are not in the log, and finishes it; returns how many were."""
     length = {} if arguments.max_new_tokens is None else {"max_new_tokens": arguments.max_new_tokens}
     pipe = UncertaintyPipeline.from_pretrained(
         model, None, arguments.dtype, arguments.scorer, arguments.mc_samples, arguments.batch_size, **length
     )
     options = {name: getattr(arguments, name) for name in ("abstain_at_risk", "min_quality", "level", "return_tokens")}
-    rows = enumerate(read_rows(str(arguments.input)))
-    done = log.skip(row for _, row in rows) if log.count else 0
-    with log, tqdm(total=count, initial=done, desc="Predicting", unit=" rows") as bar:
+    done = log.count
+    if done > count:
+        raise UserError(
+            f"{log.path}: row {count} (counted from 0) of the input is gone since it was answered. Delete the file to "
+            "start over."
+        )
+    rows = iter(read_rows(str(arguments.input)))
+    for number, row in enumerate(islice(rows, done)):
+        log.check(number, row)
+    with tqdm(total=count, initial=done, desc="Predicting", unit=" rows") as bar:
         while batch := list(islice(rows, arguments.batch_size)):
-            first, given = batch[0][0], [row for _, row in batch]
-            log.add(given, pipe(_inputs(pipe, given, first, arguments), first_row=first, **options))
+            first = log.count
+            answers = pipe(_inputs(pipe, batch, first, arguments), first_row=first, **options)
+            log.add(batch, [{"row": number, **answer} for number, answer in enumerate(answers, first)])
             bar.update(len(batch))
-    log.finish()
+    log.finish(count)
     return done
 
 
@@ -199,117 +211,3 @@ def _checked(path: str) -> str:
         raise UserError(f"input {path!r} must be one of {', '.join(FORMATS)} (or one of them with .gz).")
     check_header(str(file), "input")
     return str(file)
-
-
-# ---- what is finished ----
-
-
-class AnswerLog:
-    """
-    Answers as they are finished, in order, in a file beside the output, which appears when all are. A line is a
-    checksum of the input and the answer: a run that was killed loses the batch it was at, and a changed input shows.
-
-    Args:
-        output (`Path`):
-            The finished file.
-        signature (`dict`):
-            What the answers depend on: an unfinished log with another one is not continued.
-        resume (`bool`):
-            Continue an unfinished log.
-    """
-
-    def __init__(self, output: Path, signature: dict[str, Any], resume: bool) -> None:
-        self.output, self.path = output, output.with_name(f"{output.name}.unfinished")
-        self.count, self._first = 0, _line(signature)
-        self._file: BinaryIO | None = None
-        if output.is_dir():
-            raise UserError(f"output {str(output)!r} is a folder.")
-        if self.path.exists():
-            self._count_finished(resume)
-        self.is_finished = resume and output.exists() and not self.path.exists()
-
-    def __enter__(self) -> AnswerLog:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def add(self, rows: list[dict[str, Any]], answers: list[dict[str, Any]]) -> None:
-        """Keeps the answers to some rows: they are in the file when this returns."""
-        if self._file is None:
-            self._file = self._open()
-        lines = []
-        for row, answer in zip(rows, answers, strict=True):
-            lines.append(_checksum(row) + b" " + _line({"row": self.count, **answer}))
-            self.count += 1
-        self._file.write(b"".join(lines))
-        self._file.flush()
-
-    def skip(self, rows: Iterator[dict[str, Any]]) -> int:
-        """Passes over the rows that are finished; raises where one of them is another than it was."""
-        for number, line in enumerate(self._finished()):
-            row = next(rows, None)
-            if row is None or line[:8] != _checksum(row):
-                what = "is gone" if row is None else "has changed"
-                raise UserError(
-                    f"Row {number} (counted from 0) of the input {what} since it was answered. To start over, delete "
-                    f"{self.path}."
-                )
-        return self.count
-
-    def finish(self) -> None:
-        """The output, all at once."""
-        temporary = self.output.with_name(f"{self.output.name}.tmp")
-        with open(temporary, "wb") as file:
-            file.writelines(line[9:] for line in self._finished())
-        os.replace(temporary, self.output)
-        self.path.unlink()
-
-    def _open(self) -> BinaryIO:
-        if self.count == 0:
-            self.output.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_bytes(self._first)
-        return open(self.path, "ab")
-
-    def _finished(self) -> Iterator[bytes]:
-        with open(self.path, "rb") as lines:
-            next(lines)
-            yield from lines
-
-    def _count_finished(self, resume: bool) -> None:
-        """Counts the answers that are there, and cuts off one that was not written to its end."""
-        with open(self.path, "r+b") as file:
-            first = file.readline()
-            position = file.tell()
-            for line in file:
-                if line.endswith(b"\n"):
-                    position += len(line)
-                    self.count += 1
-            if self.count and not resume:
-                raise UserError(
-                    f"{self.path} holds {self.count:,} answers of an interrupted run. Continue it with --resume true, "
-                    "or delete it."
-                )
-            if self.count and first != self._first:
-                raise UserError(
-                    f"{self.path} was begun with {_differing(first, self._first)}. Use that, or delete it."
-                )
-            file.truncate(position)
-
-
-def _differing(line: bytes, first: bytes) -> str:
-    try:
-        earlier, now = json.loads(line), json.loads(first)
-    except ValueError:
-        return "something else"
-    name = next((key for key in now if earlier.get(key) != now[key]), "model")
-    return f"another {name}: {earlier.get(name)!r}, now {now.get(name)!r}"
-
-
-def _line(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, ensure_ascii=False).encode("utf-8", errors="replace") + b"\n"
-
-
-def _checksum(row: dict[str, Any]) -> bytes:
-    return f"{zlib.crc32(json.dumps(row, sort_keys=True).encode()):08x}".encode()

@@ -13,11 +13,14 @@ from typing import Any
 from transformers.utils import logging
 
 from ..errors import UserError
-from ..inputs.given import ImageInputs, TableInputs
+from ..inputs.image_rows import ImageInputs
 from ..inputs.table_columns import TableColumn
+from ..inputs.table_rows import TableInputs
 from ..pages.environment import GRADIO, source
 from ..posthoc import AbstentionThreshold
-from ..predictors.base import Answer, NumberPredictor, TextPredictor
+from ..predictors.base import Answer
+from ..predictors.numbers import NumberPredictor
+from ..predictors.text import TextPredictor
 from ..tables import format_number
 from .pipeline import CALIBRATE, UncertaintyPipeline
 

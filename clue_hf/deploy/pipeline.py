@@ -14,10 +14,13 @@ from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.utils import logging
 
 from ..errors import UserError
+from ..inputs.base import InputSettings
+from ..models.uncertainty_file import read_uncertainty
 from ..posthoc import AbstentionThreshold
 from ..posthoc.calibration_file import UncertaintyCalibration
-from ..predictors.base import Answer, Predictor, TextPredictor
+from ..predictors.base import Answer, Predictor
 from ..predictors.loading import load_predictor, read_config, text_predictor
+from ..predictors.text import TextPredictor
 
 
 logger = logging.get_logger(__name__)
@@ -234,9 +237,11 @@ class TextUncertaintyPipeline(Pipeline):
         known = {*inspect.signature(Pipeline.__init__).parameters, "dtype"}
         theirs = {name: settings.pop(name) for name in [*settings] if name in known}
         super().__init__(model, tokenizer=tokenizer, **theirs)
-        deployed = _read(model.name_or_path) if model.name_or_path else None
-        predictor = text_predictor(self.model, self.tokenizer, scorer, deployed, **settings)
-        self.answers = UncertaintyPipeline(predictor, deployed, batch_size)
+        name = model.name_or_path
+        calibration = _read(name) if name else None
+        inputs = InputSettings.from_file(name, read_uncertainty(name)) if name else None
+        predictor = text_predictor(self.model, self.tokenizer, scorer, calibration, inputs, **settings)
+        self.answers = UncertaintyPipeline(predictor, calibration, batch_size)
 
     def __call__(self, inputs: Any, *args: Any, batch_size: int | None = None, **options: Any) -> Any:
         """As of [`UncertaintyPipeline`]; a generator or a dataset of texts is answered as it is read."""

@@ -1,11 +1,11 @@
 """Evaluating trained models."""
 
 from ..predictors.generate import UncertainText, generate_with_uncertainty, score_with_uncertainty
+from ..predictors.numbers import RegressionPredictions
 from ..predictors.token_statistics import TokenStatistics, token_statistics
 from .classes.evaluator import ClassificationEvaluator
 from .classes.report import ClassificationReport
 from .numbers.evaluator import RegressionEvaluator
-from .numbers.measures import RegressionPredictions
 from .numbers.report import RegressionReport
 from .text.evaluator import UncertaintyEvaluator
 from .text.report import EvaluationReport

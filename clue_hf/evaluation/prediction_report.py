@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
+from ..files import write_lines
 from ..posthoc.stored import Stored
 from ..tables import markdown_table
-from .report import Differences, SavedReport, p_value_cell, write_lines
+from .report import Differences, SavedReport, p_value_cell
 
 
 PREDICTIONS, CALIBRATOR = "predictions.jsonl", "calibrator.json"

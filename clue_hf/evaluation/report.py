@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any, ClassVar
 
 from transformers.utils import logging
 
+from ..files import write_json, write_text
 from ..metrics import Measured, format_metric, metric_info
 from ..tables import format_number, markdown_table
 
@@ -66,7 +65,7 @@ class SavedReport(ABC):
         folder.mkdir(parents=True, exist_ok=True)
         self._save_rows(folder)
         summary = self.summary() + ("" if comparison is None else "\n" + self.comparison(comparison, other))
-        (folder / "summary.md").write_text(summary, encoding="utf-8", errors="replace")
+        write_text(folder / "summary.md", summary)
         self._write_page(folder / "report.html", comparison, other)
         self._save_plots(folder)
         if comparison is not None:
@@ -117,17 +116,3 @@ class SavedReport(ABC):
 def p_value_cell(measured: Measured | None) -> str:
     """The p-value of a difference, with three digits."""
     return format_number(None if measured is None else measured.p_value)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Never half a file: whoever finds `report.json` finds a finished report."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
-
-
-def write_lines(path: Path, lines: Any) -> None:
-    """Writes a line of JSON for each of some dicts."""
-    with open(path, "w", encoding="utf-8", errors="replace") as file:
-        for line in lines:
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")

@@ -1,4 +1,4 @@
-"""What follows a training: further members of an ensemble, a predictor of its errors, a calibrator."""
+"""What follows a training: further members of an ensemble, a predictor of its errors."""
 
 from __future__ import annotations
 
@@ -42,11 +42,16 @@ def train_members(experiment: PredictingExperiment, first: CLUETrainer, config: 
 
 
 def train_error_predictor(
-    experiment: PredictingExperiment, errors: np.ndarray, config: CLUEConfig, folder: Path
-) -> CLUETrainer:
+    experiment: PredictingExperiment,
+    rows: Any,
+    errors: np.ndarray,
+    chosen: np.ndarray,
+    config: CLUEConfig,
+    folder: Path,
+) -> Any:
     """
-    Regresses (squared error) a model like the main one on the main one's errors on the validation data, as long as the
-    main one was trained. Its config keeps the scale of the errors.
+    Regresses (squared error) a model like the main one on the main one's errors on chosen validation rows, as long as
+    the main one was trained. Its config keeps the scale of the errors.
     """
     own = copy.copy(config)
     own.task, own.objective, own.label_smoothing_factor = "regression", "mse", 0.0
@@ -55,19 +60,12 @@ def train_error_predictor(
     own.output_dir, own.resume_from_checkpoint, own.push_to_hub = str(folder), None, False
     set_seed(own.seed)
     model = experiment.make_error_predictor()
-    scale = TargetScale.fit(errors)
+    scale = TargetScale.fit(errors[chosen])
     scale.store(model.config)
-    data = experiment.with_errors(scale.standardize(errors))
+    data = rows.labelled(scale.standardize(errors[chosen]), chosen)
     trainer = CLUETrainer(model, own, train_dataset=data, processing_class=experiment.processing_class)
     if trainer.is_world_process_zero():
         print(f"\nerror predictor: {len(data):,} validation rows", flush=True)
     trainer.train()
     trainer.save_model()
-    return trainer
-
-
-def settings_of(trainer: CLUETrainer) -> dict[str, Any]:
-    """What `uncertainty.json` tells of how error and uncertainty were had in training."""
-    passes = getattr(trainer.task, "mc_samples", None)
-    kind = {"ClassificationTask": "classification", "RegressionTask": "regression"}.get(type(trainer.task).__name__)
-    return {"task": kind, "mc_samples": passes} if kind else {}
+    return trainer.model

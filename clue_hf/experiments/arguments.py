@@ -7,14 +7,10 @@ from dataclasses import dataclass, field
 from ..data.corruptions import SEVERITIES
 from ..metrics.quality import QUALITIES
 from ..objectives import OBJECTIVES
-from ..posthoc import CALIBRATORS
 from ..posthoc.error_predictor import ERROR_PREDICTORS
+from ..posthoc.rules import EVERY_CALIBRATOR
 from ..scorers import SCORERS
 from ..settings import known_names
-
-
-#: Of classifiers, and of models that predict numbers.
-EVERY_CALIBRATOR = (*CALIBRATORS, "quantile")
 
 
 @dataclass

@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml
 from transformers import TrainerCallback
 
 from ..config import CLUEConfig
 from ..errors import UserError
-from ..evaluation.report import write_json
+from ..files import write_json
 from ..objectives import OBJECTIVES
 from ..processes import process_state
+from ..settings import parse_settings
 from ..trainer import CLUETrainer
 from ..training.checkpoints import last_whole_checkpoint
 from ..training.locks import claimed
@@ -66,17 +66,14 @@ class Method:
     @classmethod
     def parse(cls, text: str) -> Method:
         """From its name; raises where there is no such objective or setting."""
-        objective, *assignments = text.split(":")
+        objective, colon, settings_text = text.partition(":")
         if objective not in OBJECTIVES:
             raise ValueError(f"`methods`: there is no objective {objective!r}; there are {', '.join(OBJECTIVES)}.")
-        settings = {}
-        for assignment in assignments:
-            setting, equals, value = assignment.partition("=")
-            if not equals or setting not in OWN_SETTINGS:
-                raise ValueError(
-                    f"`methods`: {text!r} must be like clue:alpha=0.5, with settings among {', '.join(OWN_SETTINGS)}."
-                )
-            settings[setting] = yaml.safe_load(value)
+        settings = parse_settings("methods", settings_text, ":") if colon else {}
+        if not set(settings) <= set(OWN_SETTINGS):
+            raise ValueError(
+                f"`methods`: {text!r} must be like clue:alpha=0.5, with settings among {', '.join(OWN_SETTINGS)}."
+            )
         return cls(text, objective, settings)
 
     def config(self, config: CLUEConfig, seed: int, folder: Path) -> CLUEConfig:

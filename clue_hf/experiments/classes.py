@@ -14,7 +14,9 @@ from ..data.corruptions import corrupt
 from ..data.image_dataset import ImageDataset, image_dataset
 from ..data.labels import class_names, label_numbers
 from ..errors import UserError
+from ..inputs.base import InputSettings
 from ..inputs.images import make_transform
+from ..inputs.labels import Labelled, class_rows, make_inputs
 from ..metrics import (
     METRICS,
     Measured,
@@ -27,24 +29,18 @@ from ..metrics import (
 from ..models.arguments import VISION, make_classifier, make_regressor
 from ..models.loading import load_config, load_image_processor, load_tokenizer
 from ..posthoc import CALIBRATORS, ErrorNormalizer, ensemble_probabilities
+from ..predictors.classes import ClassPredictor
 from ..trainer import CLUETrainer
-from ..training.collect import class_log_probabilities
 from .predictions import VALIDATION, Outcome, PredictingExperiment
 
 
-#: Columns of the table: heading, metric, digits.
+#: Metrics of the tables: of all, of two classes, and of corrupted copies.
 COLUMNS = (
-    ("error", "error", 3), ("ECE", "ece", 3), ("uA", "uncertainty_accuracy", 3), ("uAUC", "uncertainty_auc", 3),
-    ("corr", "residual_correlation", 3), ("W1", "wasserstein", 3), ("NLL", "nll", 3),
-    ("alignment error", "alignment_error", 3),
+    "error", "ece", "uncertainty_accuracy", "uncertainty_auc", "residual_correlation", "wasserstein", "nll",
+    "alignment_error",
 )  # fmt: skip
-
-
-FLIP_COLUMNS = {
-    "flip_error": "error with flip", "flip_f1": "F1", "flip_precision": "precision", "flip_tpr": "TPR",
-    "flip_tnr": "TNR",
-}  # fmt: skip
-OOD_COLUMNS = {"ood_auroc": "OOD AUROC", "ood_aupr": "OOD AUPR", "ood_fpr95": "OOD FPR95"}
+FLIP_COLUMNS = ("flip_error", "flip_f1", "flip_precision", "flip_tpr", "flip_tnr")
+OOD_COLUMNS = ("ood_auroc", "ood_aupr", "ood_fpr95")
 
 
 def corrupted_name(split: str, corruption: str, severity: int) -> str:
@@ -59,8 +55,9 @@ class ClassificationExperiment(PredictingExperiment):
 
     definitions: ClassVar = metric_definitions(METRICS["classes"], "classes")
     task = "classification"
+    family = "classes"
     calibrators: ClassVar = tuple(CALIBRATORS)
-    columns: ClassVar = COLUMNS
+    columns: Sequence[str] = COLUMNS
     tradeoffs: ClassVar = (("error", "ece"), ("nll", "alignment_error"))
     kept = "Accuracy of the answers kept"
     corruptions: Sequence[str] = ()
@@ -80,6 +77,7 @@ class ClassificationExperiment(PredictingExperiment):
             self._prepare_images(binary_task)
         else:
             self._prepare_texts()
+        self.inputs = make_inputs(self.processing_class, InputSettings.from_config(config))
 
     def _check_settings(self, binary_task: str | None) -> None:
         self.check_settings()
@@ -133,18 +131,22 @@ class ClassificationExperiment(PredictingExperiment):
         return make_classifier(self.model, self.names, self.num_channels if self.images else None)
 
     def datasets(self) -> Iterator[tuple[str, Any]]:
-        for split in dict.fromkeys((VALIDATION, *self.report_splits)):
-            if split in self.splits:
-                yield split, self.splits[split]
+        yield from super().datasets()
         for split in self.report_splits:
             for name, severity in product(self.corruptions, self.severities):
                 data = self.splits[split]
                 pixels = corrupt(data.pixels(), name, severity, self.config.seed)
                 yield corrupted_name(split, name, severity), ImageDataset(pixels, data.labels, data.names)
 
-    def predict(self, trainer: CLUETrainer, data: Any, name: str) -> Outcome:
-        found = class_log_probabilities(trainer, data, f"Predicting {name}")
-        return {"log_probabilities": found.log_probabilities, "labels": found.labels}
+    def labelled(self, data: Any, name: str) -> Labelled:
+        return class_rows(data, self.inputs, self.names, self.names, name)
+
+    def predict(self, trainer: CLUETrainer, labelled: Labelled, name: str) -> Outcome:
+        predictor = ClassPredictor(trainer.model, self.inputs, trainer.task.mc_samples)
+        size = trainer.args.per_device_eval_batch_size
+        predictions = predictor.raw(labelled.rows, size, labelled.labels, description=name, distributed=True)
+        with np.errstate(divide="ignore"):
+            return {"log_probabilities": np.log(predictions.probabilities), "labels": predictions.labels}
 
     def fit(self, calibrator: str, validation: Outcome) -> Any:
         return CALIBRATORS[calibrator].fit(np.exp(validation["log_probabilities"]), validation["labels"])
@@ -162,9 +164,6 @@ class ClassificationExperiment(PredictingExperiment):
     def make_error_predictor(self) -> Any:
         return make_regressor(self.model, self.num_channels if self.images else None)
 
-    def with_errors(self, errors: np.ndarray) -> Any:
-        return self._with_labels(self.splits[VALIDATION], errors)
-
     def errors(self, outcome: Outcome) -> np.ndarray:
         return -outcome["log_probabilities"][np.arange(len(outcome["labels"])), outcome["labels"]]
 
@@ -173,16 +172,6 @@ class ClassificationExperiment(PredictingExperiment):
     ) -> tuple[Outcome, Any]:
         normalizer = ErrorNormalizer.fit(validation)
         return {**outcome, "uncertainty": normalizer(errors)}, {"normalizer": normalizer.to_dict()}
-
-    def _unlabelled(self, trainer: CLUETrainer, data: Any, name: str) -> Any:
-        return trainer.task.prepare(self._with_labels(data, np.zeros(len(data), np.float32)), trainer.args, name)
-
-    def _with_labels(self, data: Any, labels: np.ndarray) -> Any:
-        """Images or texts with numbers to predict instead of classes."""
-        if isinstance(data, ImageDataset):
-            return data.with_labels(labels)
-        text, _ = find_text_columns(data.column_names, self.config.source_column, self.config.label_column)
-        return self.tokenized(data[text][:], labels)
 
     # ---- comparisons ----
 
@@ -195,10 +184,8 @@ class ClassificationExperiment(PredictingExperiment):
         return [view for split in self.report_splits for view in (split, *(corrupted_name(split, *c) for c in every))]
 
     def compared_columns(self, view: str) -> dict[str, dict[str, str]]:
-        [(title, columns)] = super().compared_columns(view).items()
-        if len(self.names) == 2:
-            columns = {"error": "error", **FLIP_COLUMNS, **columns}
-        return {title: columns if view in self.report_splits else {**columns, **OOD_COLUMNS}}
+        flipped = ("error", *FLIP_COLUMNS) if len(self.names) == 2 else ()
+        return {"": self.headings([*flipped, *COLUMNS, *(() if view in self.report_splits else OOD_COLUMNS)])}
 
     def measure(self, view: str, outcomes: Callable[[str], Outcome], resamples: int) -> dict[str, Measured]:
         found, tau = outcomes(view), None

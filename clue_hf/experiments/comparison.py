@@ -7,11 +7,13 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from ..metrics.measured import Measured, difference_p_value
+from ..metrics import Measured, format_metric
+from ..metrics.measured import NAN, difference_p_value
 from ..tables import markdown_table
 
 
@@ -22,15 +24,8 @@ Runs = Sequence[Mapping[str, Measured]]
 @dataclass(frozen=True)
 class Compared:
     """
-    A metric of a method.
-
-    Args:
-        value, low, high (`float`):
-            Mean over the seeds, and its 95 % interval.
-        difference, difference_low, difference_high (`float`):
-            The same for the difference to the baseline, on the same examples.
-        p_value (`float`):
-            Two-sided p-value of no difference, corrected for the number of methods (Holm).
+    A metric of a method: its mean over the seeds and that of its difference to the baseline on the same examples, both
+    with 95 % intervals, and the two-sided p-value of no difference, corrected for the number of methods (Holm).
     """
 
     value: float
@@ -51,43 +46,33 @@ def compare_methods(
 
     A resample draws seeds with replacement, the same for methods that have the same number of them, and of every seed
     the same examples: the measurements hold the metric on each draw of examples, which all methods share (see
-    `clue_hf.metrics.measured_classification`).
+    [`~clue_hf.metrics.Measured`]).
     """
-    draws = _SeedDraws(seed)
-    tails = ((1 - level) / 2, (1 + level) / 2)
-    found: dict[str, dict[str, Compared]] = {name: {} for name in methods}
+    compared: dict[str, dict[str, Compared]] = {name: {} for name in methods}
     for metric in metrics:
-        means, drawn = {}, {}
+        means = {}
         for name, runs in methods.items():
-            values = np.stack([run[metric].resampled for run in runs])
-            seeds = draws(*values.shape)
-            means[name] = float(np.mean([run[metric].value for run in runs]))
-            drawn[name] = np.take_along_axis(values, seeds, axis=0).mean(0)
-        p_values = {name: difference_p_value(drawn[name] - drawn[baseline]) for name in methods if name != baseline}
-        corrected = {**holm(p_values), baseline: float("nan")}
-        for name in methods:
-            low, high = np.nanquantile(drawn[name], tails)
-            apart = drawn[name] - drawn[baseline]
-            below, above = np.nanquantile(apart, tails)
-            difference = means[name] - means[baseline]
-            found[name][metric] = Compared(
-                means[name], float(low), float(high), difference, float(below), float(above), corrected[name]
+            resampled = np.stack([run[metric].resampled for run in runs])
+            drawn = np.take_along_axis(resampled, _seed_draws(*resampled.shape, seed), axis=0).mean(0)
+            value = float(np.mean([run[metric].value for run in runs]))
+            means[name] = Measured.from_resamples(value, drawn, runs[0][metric].n, level=level)
+        differences = {name: mean.minus(means[baseline], level) for name, mean in means.items()}
+        others = {name: apart for name, apart in differences.items() if name != baseline}
+        p_values = {baseline: NAN} | holm(
+            {name: difference_p_value(apart.resampled) for name, apart in others.items()}
+        )
+        for name, mean in means.items():
+            apart = differences[name]
+            compared[name][metric] = Compared(
+                mean.value, mean.low, mean.high, apart.value, apart.low, apart.high, p_values.get(name, NAN)
             )
-    return found
+    return compared
 
 
-class _SeedDraws:
-    """Which seeds each resample takes: (seeds, resamples); the same for everybody who has as many."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.known: dict[tuple[int, int], np.ndarray] = {}
-
-    def __call__(self, seeds: int, resamples: int) -> np.ndarray:
-        if (seeds, resamples) not in self.known:
-            generator = np.random.default_rng([self.seed, seeds])
-            self.known[seeds, resamples] = generator.integers(seeds, size=(seeds, resamples))
-        return self.known[seeds, resamples]
+@lru_cache(maxsize=32)
+def _seed_draws(seeds: int, resamples: int, seed: int) -> np.ndarray:
+    """The seeds of each resample as (seeds, resamples): the same for all methods with the same number of seeds."""
+    return np.random.default_rng([seed, seeds]).integers(seeds, size=(seeds, resamples))
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
@@ -104,55 +89,53 @@ Table = Mapping[str, Mapping[str, Compared]]
 Costs = Mapping[str, Mapping[str, float]]
 
 
-def as_markdown(found: Table, headings: Mapping[str, str], costs: Costs | None = None) -> str:
+def as_markdown(compared: Table, headings: Mapping[str, str], costs: Costs | None = None) -> str:
     """A row per method; a star where the corrected difference to the baseline is below 0.05."""
-    return markdown_table(_lines(found, headings, costs or {}))
+    return markdown_table(_lines(compared, headings, costs or {}))
 
 
-def as_latex(found: Table, headings: Mapping[str, str], costs: Costs | None = None) -> str:
+def as_latex(compared: Table, headings: Mapping[str, str], costs: Costs | None = None) -> str:
     """The same with booktabs."""
-    lines = _lines(found, headings, costs or {})
+    lines = _lines(compared, headings, costs or {})
     body = [" & ".join(re.sub("([_%&#])", r"\\\1", cell) for cell in line) + r" \\" for line in lines]
     columns = "l" + "r" * (len(lines[0]) - 1)
     head = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", body[0], r"\midrule"]
     return "\n".join([*head, *body[1:], r"\bottomrule", r"\end{tabular}"])
 
 
-def as_csv(found: Table) -> str:
+def as_csv(compared: Table) -> str:
     """A line per method and metric, with every number."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(["method", "metric", *Compared.__dataclass_fields__])
-    for name, metrics in found.items():
-        for metric, compared in metrics.items():
-            writer.writerow([name, metric, *vars(compared).values()])
+    for name, metrics in compared.items():
+        for metric, entry in metrics.items():
+            writer.writerow([name, metric, *vars(entry).values()])
     return text.getvalue()
 
 
-def _lines(found: Table, headings: Mapping[str, str], costs: Costs) -> list[list[str]]:
+def _lines(compared: Table, headings: Mapping[str, str], costs: Costs) -> list[list[str]]:
     """The head of a table and a line per method; what only some cost is a dash for the others."""
-    kinds = list(dict.fromkeys(kind for spent in costs.values() for kind in spent))
+    kinds = list(dict.fromkeys(kind for cost in costs.values() for kind in cost))
     lines = [["method", *headings.values(), *kinds]]
-    for name, metrics in found.items():
-        spent = costs.get(name, {})
+    for name, metrics in compared.items():
+        cost = costs.get(name, {})
         cells = [_cell(metrics[metric]) if metric in metrics else "-" for metric in headings]
-        lines.append([name, *cells, *(f"{spent[kind]:.2f}x" if kind in spent else "-" for kind in kinds)])
+        lines.append([name, *cells, *(f"{cost[kind]:.2f}x" if kind in cost else "-" for kind in kinds)])
     return lines
 
 
 def _cell(compared: Compared) -> str:
-    if np.isnan(compared.value):
-        return "-"
     star = "*" if compared.p_value < 0.05 else ""
-    return f"{compared.value:.3f}{star} [{compared.low:.3f}, {compared.high:.3f}]"
+    return format_metric(vars(compared), interval=star + " [{}, {}]")
 
 
-def as_dict(found: Table) -> dict[str, Any]:
+def as_dict(compared: Table) -> dict[str, Any]:
     """Everything as plain numbers; `None` for those that are undefined."""
     return {
         name: {
             metric: {part: None if np.isnan(number) else number for part, number in vars(entry).items()}
             for metric, entry in metrics.items()
         }
-        for name, metrics in found.items()
+        for name, metrics in compared.items()
     }

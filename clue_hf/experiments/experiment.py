@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,12 +17,14 @@ from .. import __version__
 from ..config import CLUEConfig
 from ..data.bad_rows import BadRows
 from ..errors import UserError
-from ..metrics import Measured
+from ..files import write_json, write_text
+from ..metrics import Measured, format_metric, metric_info
 from ..models.arguments import LoraArguments, ModelArguments
 from ..models.uncertainty_file import UNCERTAINTY_FILE
 from ..objectives import OBJECTIVES, check_suits
+from ..tables import markdown_table
 from ..trainer import CLUETrainer
-from ..training.checkpoints import checkpoints, write_durably
+from ..training.checkpoints import checkpoints
 from ..training.locks import alone
 from ..training.saving import writing
 from .arguments import RunArguments
@@ -40,6 +41,10 @@ Outcome = dict[str, np.ndarray]
 class Experiment(ABC):
     """Trains one model per objective from the same start and reports on each."""
 
+    #: What the models give (`text`, `classes` or `numbers`, also the kind of the metrics in their registry), and the
+    #: metrics of the table.
+    family: ClassVar[str]
+    columns: Sequence[str]
     #: What the columns of the table mean, and how to read it in a sentence or two.
     definitions: ClassVar[dict[str, str]]
     reading: ClassVar[str]
@@ -74,9 +79,23 @@ class Experiment(ABC):
         the table, the split, and its numbers.
         """
 
-    @abstractmethod
     def table(self, rows: list[dict[str, Any]]) -> str:
         """The rows as a markdown table."""
+        lines = [["objective", "split", *self.headings(self.columns).values(), "time/step"]]
+        for row in rows:
+            with_alpha = row["alpha"] is not None and row["objective"].split()[0] == "clue"
+            cells = [row["objective"] + (f" (alpha {row['alpha']:g})" if with_alpha else ""), row["split"]]
+            cells += [
+                format_metric({"value": row.get(name)}, name, self.family, "+" if name == "gap" else "")
+                for name in self.columns
+            ]
+            seconds = row["seconds_per_step"]
+            lines.append([*cells, "-" if np.isnan(seconds) else f"{1000 * seconds:.0f} ms"])
+        return markdown_table(lines)
+
+    def headings(self, names: Sequence[str]) -> dict[str, str]:
+        """The headings of some metrics by their names."""
+        return {name: metric_info(name, self.family).heading for name in names}
 
     def trainer_options(self, config: CLUEConfig) -> dict[str, Any]:
         """More arguments of the trainer."""
@@ -95,8 +114,6 @@ class Experiment(ABC):
     timed: ClassVar[str] = "epoch_cost"
     #: Pairs of metrics of which a method can have one at the cost of the other: those of error, and of calibration.
     tradeoffs: ClassVar[Sequence[tuple[str, str]]]
-    #: Metrics of which higher is better, where they are drawn.
-    higher: ClassVar[Sequence[str]] = ()
     #: What the rejection curves show of the outputs that are kept.
     kept: str
 
@@ -122,6 +139,12 @@ class Experiment(ABC):
     def compared_views(self) -> list[str]:
         """Which of these get a table."""
         return self.report_splits
+
+    @property
+    def higher(self) -> list[str]:
+        """The metrics that are drawn of which higher is better."""
+        names = (name for pair in self.tradeoffs for name in pair)
+        return [name for name in names if metric_info(name, self.family).direction > 0]
 
     @abstractmethod
     def compared_columns(self, view: str) -> dict[str, dict[str, str]]:
@@ -240,8 +263,8 @@ class Experiment(ABC):
             "versions": {"clue_hf": __version__, "torch": torch.__version__},
         }
         folder.mkdir(parents=True, exist_ok=True)
-        write_durably(folder / "results.json", json.dumps(results, indent=2, default=str) + "\n")
-        write_durably(folder / "results.md", "\n\n".join([self.table(rows), *self.bad_rows.summaries()]) + "\n")
+        write_json(folder / "results.json", results)
+        write_text(folder / "results.md", "\n\n".join([self.table(rows), *self.bad_rows.summaries()]) + "\n")
         try:
             from .training_curves import plot_training_curves
         except ImportError:

@@ -7,8 +7,9 @@ from typing import Any
 from ..config import CLUEConfig
 from ..data.columns import has_images
 from ..data.loading import DataArguments, load_splits
-from ..models.arguments import TABULAR, VISION, LoraArguments, ModelArguments
-from ..models.loading import is_classifier, is_regressor, is_tabular, load_config
+from ..models.arguments import TABULAR, VISION, LoraArguments, ModelArguments, reads_table
+from ..models.kind import config_kind
+from ..models.loading import load_config
 from .arguments import RunArguments
 from .classes import ClassificationExperiment
 from .experiment import Experiment
@@ -42,8 +43,7 @@ def load_data(model: ModelArguments, data: DataArguments, config: CLUEConfig) ->
     """The splits of the data that the arguments name."""
     columns = (config.source_column, config.target_column, config.image_column, config.label_column)
     task = "regression" if predicts_numbers(model, config) else config.task
-    table = task == "regression" and is_tabular(model.model_type, model.model_name_or_path)
-    return load_splits(data, *columns, task, table)
+    return load_splits(data, *columns, task, task == "regression" and reads_table(model))
 
 
 def predicts_numbers(model: ModelArguments, config: CLUEConfig) -> bool:
@@ -52,10 +52,7 @@ def predicts_numbers(model: ModelArguments, config: CLUEConfig) -> bool:
         return config.task == "regression"
     if model.model_type:
         return model.model_type == TABULAR
-    if is_tabular(None, model.model_name_or_path):
-        return True
-    found = load_config(str(model.model_name_or_path))
-    return is_classifier(found) and is_regressor(found)
+    return config_kind(load_config(str(model.model_name_or_path))).family == "numbers"
 
 
 def _classifies(model: ModelArguments, config: CLUEConfig, columns: list[str]) -> bool:

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 
 from ..config import CLUEConfig
-from ..data.columns import find_image_columns, find_text_columns, has_images
+from ..data.columns import find_image_columns, has_images
 from ..data.image_dataset import ImageDataset, dataset_images
 from ..data.targets import TargetScale, find_target_column, target_values
+from ..inputs.base import InputSettings
 from ..inputs.images import make_transform
-from ..inputs.number_data import TableDataset
+from ..inputs.labels import Labelled, make_inputs, number_rows
 from ..inputs.table_preprocessor import TablePreprocessor
 from ..metrics import METRICS, Measured, metric_definitions, regression_report
-from ..models.arguments import VISION, make_regressor, make_tabular_regressor
-from ..models.loading import is_tabular, load_image_processor, load_tokenizer
+from ..models.arguments import VISION, make_regressor, make_tabular_regressor, reads_table
+from ..models.loading import load_image_processor, load_tokenizer
 from ..posthoc import QuantileCalibrator
+from ..predictors.numbers import NumberPredictor
 from ..trainer import CLUETrainer
-from ..training.collect import predicted_numbers
-from .predictions import VALIDATION, Outcome, PredictingExperiment
+from .predictions import Outcome, PredictingExperiment
 
 
-#: Columns of the table: heading, metric, digits.
+#: Metrics of the table.
 COLUMNS = (
-    ("MSE", "mse", 3), ("ECE", "regression_ece", 3), ("corr PE", "corr_error_pe", 3),
-    ("corr Var", "corr_error_var", 3), ("NLL", "nll", 3), ("ENCE", "ence", 3), ("AUSE", "ause", 3),
-    ("alignment error", "alignment_error", 3),
+    "mse", "regression_ece", "corr_error_pe", "corr_error_var", "nll", "ence", "ause", "alignment_error",
 )  # fmt: skip
 
 
@@ -40,21 +38,23 @@ class RegressionExperiment(PredictingExperiment):
 
     definitions: ClassVar = metric_definitions(METRICS["numbers"], "numbers")
     task = "regression"
+    family = "numbers"
     plain_objective = "mse"
     calibrators: ClassVar = (QuantileCalibrator.name,)
-    columns: ClassVar = COLUMNS
+    columns: Sequence[str] = COLUMNS
     tradeoffs: ClassVar = (("mse", "regression_ece"), ("nll", "ence"))
     kept = "Minus the mean squared error of the predictions kept"
     reading = (
         "MSE and alignment error in squared units of the target; ECE: mean gap of the coverage of central intervals;\n"
-        "ENCE, NLL, AUSE: lower is better; corr PE, corr Var: correlation of squared error with entropy and variance."
+        "ENCE, NLL, AUSE: lower is better; corr: correlation of the squared error with\n"
+        "the predictive entropy (PE) and the variance."
     )
 
     def __init__(self, *arguments: Any, table_columns: dict[str, Any] | None = None) -> None:
         super().__init__(*arguments)
         self.check_settings()
         train = self.splits["train"]
-        self.is_table = is_tabular(self.model.model_type, self.model.model_name_or_path)
+        self.is_table = reads_table(self.model)
         self.images = not self.is_table and (
             self.config.image_column is not None or has_images(train.column_names, self.config.source_column, None)
         )
@@ -66,6 +66,7 @@ class RegressionExperiment(PredictingExperiment):
         else:
             self.scale = TargetScale.fit(target_values(train, self.target))
             self.processing_class = load_tokenizer(str(self.model.tokenizer_name or self.model.model_name_or_path))
+        self.inputs = make_inputs(self.processing_class, InputSettings.from_config(self.config))
 
     def _prepare_table(self, columns: dict[str, Any]) -> None:
         """The preprocessing: that of a trained model, or one that the training rows decide."""
@@ -79,19 +80,16 @@ class RegressionExperiment(PredictingExperiment):
         )
         if self.config.process_index == 0:
             print("\n".join(["", *preprocessor.notes]), flush=True)
-        splits = {}
         for name, split in self.splits.items():
-            tensors, notes = preprocessor.transform(split)
-            splits[name] = TableDataset(tensors)
+            _, notes = preprocessor.transform(split)  # mistakes in any split show before the training
             if notes and name != "train" and self.config.process_index == 0:
                 print("\n".join(f"{name}: {note}" for note in notes), flush=True)
-        self.splits: Any = splits
 
     def _prepare_images(self) -> None:
         """All splits as pixels with standardised targets, and how they are normalised."""
         image, _ = find_image_columns(self.splits["train"].column_names, self.config.image_column, self.target)
         values = {name: target_values(split, self.target, name) for name, split in self.splits.items()}
-        self.scale = TargetScale.fit(values["train"])
+        self.scale, self.targets = TargetScale.fit(values["train"]), values
         self.splits = {
             name: ImageDataset(dataset_images(split, image, name), self.scale.standardize(values[name]), [])
             for name, split in self.splits.items()
@@ -116,15 +114,17 @@ class RegressionExperiment(PredictingExperiment):
         head = config.variance_head or config.objective == "nll"
         return f"{super().start_name(config)}{'+variance_head' if head else ''}"
 
-    def datasets(self) -> Iterator[tuple[str, Any]]:
-        for split in dict.fromkeys((VALIDATION, *self.report_splits)):
-            if split in self.splits:
-                yield split, self.splits[split]
+    def labelled(self, data: Any, name: str) -> Labelled:
+        if self.images:  # whose labels are standardised
+            return Labelled(self.inputs.rows(data), self.targets[name], np.arange(len(data)), self.target)
+        return number_rows(data, self.inputs, name)
 
-    def predict(self, trainer: CLUETrainer, data: Any, name: str) -> Outcome:
-        found = predicted_numbers(trainer, data, f"Predicting {name}")
-        mean, labels = (values * self.scale.std + self.scale.mean for values in (found.mean, found.labels))
-        return {"mean": mean, "variance": found.variance * self.scale.std**2, "labels": labels.astype(np.float64)}
+    def predict(self, trainer: CLUETrainer, labelled: Labelled, name: str) -> Outcome:
+        options = {"min_variance": trainer.args.min_variance}
+        predictor = NumberPredictor(trainer.model, self.inputs, trainer.task.mc_samples, **options)
+        size, labels = trainer.args.per_device_eval_batch_size, labelled.labels
+        predictions = predictor.raw(labelled.rows, size, labels, description=name, distributed=True)
+        return {"mean": predictions.mean, "variance": predictions.variance, "labels": labels}
 
     def measure(self, view: str, outcomes: Callable[[str], Outcome], resamples: int) -> dict[str, Measured]:
         found = outcomes(view)
@@ -169,9 +169,6 @@ class RegressionExperiment(PredictingExperiment):
     def make_error_predictor(self) -> Any:
         return self._make_model(variance_head=False)
 
-    def with_errors(self, errors: np.ndarray) -> Any:
-        return self._with_labels(self.splits[VALIDATION], errors)
-
     def errors(self, outcome: Outcome) -> np.ndarray:
         return (outcome["labels"] - outcome["mean"]) ** 2 / self.scale.std**2
 
@@ -179,14 +176,3 @@ class RegressionExperiment(PredictingExperiment):
         self, outcome: Outcome, errors: np.ndarray, validation: np.ndarray
     ) -> tuple[Outcome, Any]:
         return {**outcome, "variance": np.maximum(errors, self.config.min_variance) * self.scale.std**2}, {}
-
-    def _unlabelled(self, trainer: CLUETrainer, data: Any, name: str) -> Any:
-        return self._with_labels(data, np.zeros(len(data), np.float32))
-
-    def _with_labels(self, data: Any, labels: np.ndarray) -> Any:
-        if isinstance(data, TableDataset):
-            return TableDataset({**data.columns, "labels": torch.from_numpy(labels)})
-        if isinstance(data, ImageDataset):
-            return data.with_labels(labels)
-        text, _ = find_text_columns(data.column_names, self.config.source_column, self.target)
-        return self.tokenized(data[text][:], labels)

@@ -6,19 +6,21 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from datasets import Dataset
 
 from ..config import CLUEConfig
 from ..errors import UserError
+from ..inputs.base import Inputs
+from ..inputs.labels import Labelled
 from ..models.uncertainty_file import write_uncertainty
-from ..posthoc.error_predictor import unscaled
-from ..tables import markdown_table
+from ..posthoc import ErrorPredictor
+from ..posthoc.error_predictor import halves
+from ..posthoc.rules import check_posthoc
+from ..predictors.base import predict_rows
 from ..trainer import CLUETrainer
-from ..training.collect import predicted_numbers
-from .afterwards import ERROR_PREDICTOR, settings_of, train_error_predictor, train_members
+from .afterwards import ERROR_PREDICTOR, train_error_predictor, train_members
 from .arguments import RunArguments
 from .experiment import Experiment, Outcome
 
@@ -31,20 +33,26 @@ ENSEMBLE = "ensemble"
 class PredictingExperiment(Experiment):
     """Classifiers and regressors: judged by what they predict, in one pass over each split."""
 
-    #: Columns of the table: heading, metric, digits.
-    columns: ClassVar[tuple[tuple[str, str, int], ...]]
+    #: Reads the rows of the splits, as it does in use.
+    inputs: Inputs
 
     @property
     def follows(self) -> Sequence[str]:  # type: ignore[override]
         return (*self.calibrators, ENSEMBLE)
 
-    @abstractmethod
     def datasets(self) -> Iterator[tuple[str, Any]]:
         """What to predict for, by name: the validation data, the splits to report on, and what is made of them."""
+        for split in dict.fromkeys((VALIDATION, *self.report_splits)):
+            if split in self.splits:
+                yield split, self.splits[split]
 
     @abstractmethod
-    def predict(self, trainer: CLUETrainer, data: Any, name: str) -> Outcome:
-        """What a model predicts for prepared data."""
+    def labelled(self, data: Any, name: str) -> Labelled:
+        """The rows of a dataset with their labels."""
+
+    @abstractmethod
+    def predict(self, trainer: CLUETrainer, labelled: Labelled, name: str) -> Outcome:
+        """What a model predicts."""
 
     @abstractmethod
     def fit(self, calibrator: str, validation: Outcome) -> Any:
@@ -57,10 +65,6 @@ class PredictingExperiment(Experiment):
     @abstractmethod
     def make_error_predictor(self) -> Any:
         """A model like the main one with a single output."""
-
-    @abstractmethod
-    def with_errors(self, errors: np.ndarray) -> Any:
-        """The validation data with (standardised) errors to predict, as a trainer takes it."""
 
     @abstractmethod
     def errors(self, outcome: Outcome) -> np.ndarray:
@@ -86,71 +90,69 @@ class PredictingExperiment(Experiment):
         for name, is_set in for_texts.items():
             if is_set:
                 raise UserError(f"{name} is for models that write texts, and this one does not: leave it out.")
-        wanted = self.arguments.calibrator
-        if wanted is not None and wanted not in self.calibrators:
-            raise UserError(
-                f"The calibrator {wanted!r} is not for models of this kind, which have {', '.join(self.calibrators)}."
-            )
-        if (wanted or self.arguments.error_predictor) and VALIDATION not in self.splits:
-            raise UserError(
-                "calibrator and error_predictor are fitted on validation data: give a split or file, or set "
-                "validation_fraction."
-            )
+        arguments = self.arguments
+        check_posthoc(
+            self.family, arguments.calibrator, arguments.error_predictor, arguments.ensemble, VALIDATION in self.splits
+        )
 
     # ---- training ----
 
     def reports(self, trainer: CLUETrainer, config: CLUEConfig) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        folder, name = Path(str(config.output_dir)), config.objective
-        if trainer.is_world_process_zero():
-            write_uncertainty(folder, **settings_of(trainer))
-        if self.arguments.ensemble > 1:
-            trainer = train_members(self, trainer, config, self.arguments.ensemble)
-            name = f"{name} x {self.arguments.ensemble}"
-        found = dict(self.views(trainer))
-        yield from self._judged(name, found)
-        if self.arguments.calibrator:
-            calibrator = self.fit(self.arguments.calibrator, found[VALIDATION])
-            if trainer.is_world_process_zero():
-                write_uncertainty(folder, calibrator=calibrator.to_dict())
-            calibrated = {view: self.calibrated(calibrator, outcome) for view, outcome in found.items()}
-            yield from self._judged(f"{name} + {self.arguments.calibrator}", calibrated)
-        if self.arguments.error_predictor:
-            second, settings = self.predict_errors(found, config, folder / ERROR_PREDICTOR)
-            if trainer.is_world_process_zero():
-                write_uncertainty(folder, error_predictor={"folder": ERROR_PREDICTOR, **settings})
-            yield from self._judged(f"{name} + {self.arguments.error_predictor}", second)
+        """The model itself, then with its error predictor, then with its calibrator: each on top of the one before."""
+        folder, name, arguments = Path(str(config.output_dir)), config.objective, self.arguments
+        if arguments.ensemble > 1:
+            trainer = train_members(self, trainer, config, arguments.ensemble)
+            name = f"{name} x {arguments.ensemble}"
+        outcomes = dict(self.views(trainer))
+        yield from self._judged(name, outcomes)
+        held_out = outcomes[VALIDATION] if arguments.calibrator else {}
+        stored: dict[str, Any] = {}
+        if arguments.error_predictor:
+            # a calibrator of numbers is fitted to the predicted variance, on rows that did not fit its predictor
+            both = bool(arguments.calibrator) and self.family == "numbers"
+            count = len(outcomes[VALIDATION]["labels"])
+            chosen, rest = halves(count) if both else (np.arange(count), np.arange(count))
+            outcomes, settings = self.predict_errors(outcomes, config, folder / ERROR_PREDICTOR, chosen)
+            held_out = {name: values[rest] for name, values in outcomes[VALIDATION].items()}
+            stored["error_predictor"] = {"folder": ERROR_PREDICTOR, **settings}
+            stored["calibrated_variance"] = "predicted" if both else None
+            name = f"{name} + {arguments.error_predictor}"
+            yield from self._judged(name, outcomes)
+        if arguments.calibrator:
+            calibrator = self.fit(arguments.calibrator, held_out)
+            stored["calibrator"] = calibrator.to_dict()
+            outcomes = {view: self.calibrated(calibrator, outcome) for view, outcome in outcomes.items()}
+            yield from self._judged(f"{name} + {arguments.calibrator}", outcomes)
+        if trainer.is_world_process_zero() and stored:
+            write_uncertainty(folder, **stored)
 
-    def _judged(self, name: str, found: dict[str, Outcome]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    def _judged(self, name: str, outcomes: dict[str, Outcome]) -> Iterator[tuple[str, str, dict[str, Any]]]:
         for split in self.report_splits:
-            metrics = self.measure(split, found.__getitem__, 0)
+            metrics = self.measure(split, outcomes.__getitem__, 0)
             yield name, split, {key: None if entry.reason else entry.value for key, entry in metrics.items()}
 
     def predict_errors(
-        self, found: dict[str, Outcome], config: CLUEConfig, folder: Path
+        self, outcomes: dict[str, Outcome], config: CLUEConfig, folder: Path, chosen: np.ndarray | None = None
     ) -> tuple[dict[str, Outcome], dict[str, Any]]:
         """Trains a predictor of the errors; all predictions with its uncertainty, and what it takes to do so again."""
-        trainer = train_error_predictor(self, self.errors(found[VALIDATION]), config, folder)
+        views = {name: self.labelled(data, name).rows for name, data in self.datasets()}
+        errors = self.errors(outcomes[VALIDATION])
+        chosen = np.arange(len(errors)) if chosen is None else chosen
+        second = ErrorPredictor(train_error_predictor(self, views[VALIDATION], errors, chosen, config, folder))
+        size = config.per_device_eval_batch_size
+
+        def batch_errors(inputs: dict[str, Any]) -> tuple[np.ndarray, ...]:
+            return (second.errors(inputs),)
+
         predicted = {
-            name: unscaled(
-                trainer.model.config, predicted_numbers(trainer, self._unlabelled(trainer, data, name)).mean
-            )
-            for name, data in self.datasets()
+            name: predict_rows(second.model, rows, size, batch_errors, distributed=True)[0]
+            for name, rows in views.items()
         }
-        second = {}
-        settings: dict[str, Any] = {}
-        for name, outcome in found.items():
-            second[name], settings = self.with_predicted_errors(outcome, predicted[name], predicted[VALIDATION])
-        return second, settings
-
-    @abstractmethod
-    def _unlabelled(self, trainer: CLUETrainer, data: Any, name: str) -> Any:
-        """Data as the error predictor takes it; its labels do not matter."""
-
-    def tokenized(self, texts: list[str], labels: np.ndarray) -> Dataset:
-        """Texts as the model takes them, with numbers to predict."""
-        sources = [self.config.source_prefix + text for text in texts]
-        encoded = self.processing_class(sources, truncation=True, max_length=self.config.max_source_length)
-        return Dataset.from_dict({**encoded, "labels": labels.tolist()})
+        bounds, settings = predicted[VALIDATION][chosen], {}
+        with_errors = {}
+        for name, outcome in outcomes.items():
+            with_errors[name], settings = self.with_predicted_errors(outcome, predicted[name], bounds)
+        return with_errors, settings
 
     # ---- comparisons ----
 
@@ -161,10 +163,10 @@ class PredictingExperiment(Experiment):
 
     def views(self, trainer: CLUETrainer) -> Iterator[tuple[str, Outcome]]:
         for view, data in self.datasets():
-            yield view, self.predict(trainer, trainer.task.prepare(data, trainer.args, view), view)
+            yield view, self.predict(trainer, self.labelled(data, view), f"Predicting {view}")
 
     def compared_columns(self, view: str) -> dict[str, dict[str, str]]:
-        return {"": {name: heading for heading, name, _ in self.columns}}
+        return {"": self.headings(self.columns)}
 
     @abstractmethod
     def ensembled(self, members: list[Outcome]) -> Outcome:
@@ -173,12 +175,3 @@ class PredictingExperiment(Experiment):
     def after_training(self, name: str, validation: Outcome) -> Callable[[Outcome], Outcome]:
         """A calibrator, fitted on what a model predicts for the validation data: from predictions to predictions."""
         return partial(self.calibrated, self.fit(name, validation))
-
-    def table(self, rows: list[dict[str, Any]]) -> str:
-        lines = [["objective", "split", *(heading for heading, _, _ in self.columns), "time/step"]]
-        for row in rows:
-            alpha = f" (alpha {row['alpha']:g})" if row["objective"].split()[0] == "clue" else ""
-            cells = ["-" if row.get(name) is None else f"{row[name]:.{digits}f}" for _, name, digits in self.columns]
-            time = f"{1000 * row['seconds_per_step']:.0f} ms"
-            lines.append([f"{row['objective']}{alpha}", row["split"], *cells, time])
-        return markdown_table(lines)

@@ -13,28 +13,27 @@ from ..data.columns import column_values, find_pair
 from ..errors import UserError
 from ..evaluation import UncertaintyEvaluator, token_statistics
 from ..evaluation.text.measures import REFERENCE_VALUES, Columns, read_texts
+from ..inputs.text import has_text_pairs
 from ..metrics import (
     Measured,
     calibration_intervals,
     cluster_mean_interval,
     corpus_quality,
     corpus_quality_interval,
+    metric_definitions,
     rejection_reports,
 )
 from ..models.arguments import make_model
+from ..models.kind import text_task
 from ..models.loading import load_tokenizer
 from ..models.tokenizer import train_tokenizer
-from ..tables import format_table
-from ..tasks import text_kind
+from ..posthoc.rules import check_posthoc
 from ..trainer import CLUETrainer
 from .experiment import Experiment, Outcome
 
 
-#: Headings of the tables of a comparison, beside that of the quality.
-REFERENCE_COLUMNS = {
-    "error": "error", "uncertainty": "uncertainty", "gap": "gap", "alignment_error": "alignment error",
-    "token_ece": "token ECE",
-}  # fmt: skip
+#: Metrics on the reference tokens.
+REFERENCE_COLUMNS = ("error", "uncertainty", "gap", "alignment_error", "token_ece")
 #: What of each scorer a comparison measures.
 REJECTION = ("prr", "rejection_area", "oracle_area", "mean_quality")
 
@@ -42,13 +41,8 @@ REJECTION = ("prr", "rejection_area", "oracle_area", "mean_quality")
 class TextExperiment(Experiment):
     """Language models: quality of what they generate, calibration on the reference tokens."""
 
-    definitions: ClassVar = {
-        "error": "cross-entropy per reference token, nats",
-        "uncertainty": "entropy of the next-token distribution, nats",
-        "gap": "mean error - mean uncertainty",
-        "alignment_error": "15 equal-mass bins of the uncertainty, sum |B|/n |mean error - mean uncertainty|",
-        "token_ece": "top-1 probability against top-1 accuracy, 15 equal-width bins",
-    }
+    definitions: ClassVar = metric_definitions(REFERENCE_COLUMNS, "text")
+    family = "text"
     reading = (
         "Error and uncertainty are nats per reference token; gap = error - uncertainty (above 0: too sure);\n"
         "alignment error and token ECE are 0 for a perfectly calibrated model."
@@ -56,11 +50,12 @@ class TextExperiment(Experiment):
     task = "language models"
     timed = "step_cost"
     tradeoffs: ClassVar = (("error", "alignment_error"), ("quality", "token_ece"))
-    higher: ClassVar = ("quality",)
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.quality = self.arguments.quality
+        self.columns = (*(() if self.quality == "none" else (self.quality,)), *REFERENCE_COLUMNS)
+        check_posthoc("text", self.arguments.calibrator, self.arguments.error_predictor, self.arguments.ensemble)
         self.kept = f"Mean quality ({self.quality}) of the outputs kept"
         self.processing_class: PreTrainedTokenizerBase = self._make_tokenizer()
 
@@ -84,7 +79,10 @@ class TextExperiment(Experiment):
             yield config.objective, split, self._report(trainer, split)
 
     def _report(self, trainer: CLUETrainer, split: str) -> dict[str, Any]:
-        data = trainer.task.prepare(self.splits[split], trainer.args, split)
+        config = trainer.args
+        if self.quality != "none" and has_text_pairs(self.splits[split], config.source_column, config.target_column):
+            return self._evaluated(trainer, split)
+        data = trainer.task.prepare(self.splits[split], config, split)
         row: dict[str, Any] = {}
         if self.quality != "none":
             trainer.args.predict_with_generate = True
@@ -93,8 +91,26 @@ class TextExperiment(Experiment):
             row[self.quality] = metrics[f"{split}_{self.quality}"]
         return {**row, **token_statistics(trainer, data, f"Scoring {split} references").summary()}
 
-    def table(self, rows: list[dict[str, Any]]) -> str:
-        return format_table(rows, self.quality)
+    def _evaluated(self, trainer: CLUETrainer, split: str) -> dict[str, Any]:
+        """The outputs, their quality and the references, as `clue-hf evaluate` finds them."""
+        config = trainer.args
+        evaluator = self._evaluator(config, scorers=["perplexity"])
+        evaluator.model, evaluator.tokenizer = trainer.accelerator.unwrap_model(trainer.model), self.processing_class
+        report = evaluator.evaluate(self.splits[split], config.source_column, config.target_column)
+        references = report.metrics["references"]
+        names = ("error", "uncertainty", "alignment_error", "token_ece")
+        values = {name: references[name]["value"] for name in names}
+        correct = sum(sum(example["reference_correct"]) for example in report.examples)  # on the main process
+        return {
+            self.quality: report.metrics["quality"][self.quality]["corpus"]["value"],
+            "error": values["error"],
+            "uncertainty": values["uncertainty"],
+            "gap": values["error"] - values["uncertainty"],
+            "alignment_error": values["alignment_error"],
+            "token_ece": values["token_ece"],
+            "token_accuracy": correct / max(references["tokens"], 1),
+            "tokens": references["tokens"],
+        }
 
     def _evaluator(self, config: CLUEConfig, **options: Any) -> UncertaintyEvaluator:
         return UncertaintyEvaluator(
@@ -104,6 +120,7 @@ class TextExperiment(Experiment):
             max_source_length=config.max_source_length,
             source_prefix=config.source_prefix,
             batch_size=config.per_device_eval_batch_size,
+            generation={"num_beams": config.generation_num_beams or 1},
             seed=config.seed,
             **options,
         )
@@ -123,7 +140,7 @@ class TextExperiment(Experiment):
         pair = find_pair(train.column_names, self.config.source_column, self.config.target_column)
         columns = {name: train[name][:] for name in train.column_names}
         texts = [text for name in pair for text in column_values(columns, name, "source_column")]
-        ends = text_kind(AutoConfig.for_model(str(self.model.model_type))) == "seq2seq"
+        ends = text_task(AutoConfig.for_model(str(self.model.model_type))) == "seq2seq"
         return train_tokenizer(texts, self.model.tokenizer_vocab_size, ends)
 
     # ---- comparisons ----
@@ -165,7 +182,11 @@ class TextExperiment(Experiment):
             return {f"{prefix}_{name}": name for name in self.scorers}
 
         return {
-            "": {"quality": self.quality, **REFERENCE_COLUMNS, "mean_quality": f"mean {self.quality}"},
+            "": {
+                "quality": self.quality,
+                **self.headings(REFERENCE_COLUMNS),
+                "mean_quality": f"mean {self.quality}",
+            },
             "PRR by scorer: 1 is as good as knowing the quality, 0 is useless": every("prr"),
             "Raw area under the rejection curve, which depends on the quality": every("rejection_area"),
             "Difference of the raw area to the baseline: the part of a better ranking": every("area_ranking"),

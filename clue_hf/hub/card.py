@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from .. import __version__
 from ..errors import UserError
+from ..files import write_text
 from ..tables import format_number, markdown_table
 from .card_model import ModelFolder, Training, is_hub_id, read_training
 from .card_results import COMPARED_WITH, REPORT, CardResults, Report, read_comparison, read_report
@@ -95,7 +96,9 @@ class CardOptions:
     def read(cls, path: Path) -> CardOptions:
         """The options that a card was written with, but the model's name."""
         data = ModelCard(path.read_text(encoding="utf-8"), ignore_metadata_errors=True).data
-        license, language = (value if isinstance(value, str) else None for value in (data.license, data.language))
+        license, language = (
+            data.get(name) if isinstance(data.get(name), str) else None for name in ("license", "language")
+        )
         tags = [tag for tag in data.get("tags") or () if tag not in TAGS]
         return cls(None, license, language, tuple(data.get("datasets") or ()), tuple(tags))
 
@@ -136,10 +139,7 @@ def write_card(
     if isinstance(report, str | Path):
         _copy_report(Path(report), folder / REPORT)
         report = None
-    text = make_card(folder, baseline, options or CardOptions(), training, report)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    write_text(path, make_card(folder, baseline, options or CardOptions(), training, report))
     return path
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -64,71 +64,23 @@ class CardMetric:
         return f"{self.label} ({self.variant})" if self.variant else self.label
 
 
-@dataclass(frozen=True)
 class CardResults:
-    """
-    A report as a card shows it.
+    """A report as a card shows it, in memory or read from its file, and the one on a baseline beside it."""
 
-    Args:
-        report ([`Report`]):
-            In memory, or read from its file.
-        comparison (`dict`, *optional*):
-            The differences to the baseline, as `report.compare` gives them.
-        baseline ([`Report`], *optional*):
-            The report on another model to show beside it.
-    """
-
-    report: Report
-    comparison: dict[str, Any] = field(default_factory=dict)
-    baseline: Report | None = None
-
-    @property
-    def items(self) -> str:
-        """What the rows of the data are called."""
-        return ITEMS[self.report.kind]
-
-    @property
-    def count(self) -> str:
-        """The number of rows with their name."""
-        return f"{self.report.metrics['n']:,} {self.items}"
-
-    @cached_property
-    def data_and_split(self) -> tuple[str, str]:
-        """Name and split of the data, which the description has as `name (config, split)`."""
-        text = one_line(self.report.description.get("data") or "data of its own")
-        match = re.fullmatch(r"(.+) \(([^()]*)\)", text)
-        name, parts = (match[1], match[2]) if match else (text, "")
-        return without_folders(name), parts.rsplit(", ", 1)[-1]
-
-    @property
-    def data(self) -> str:
-        return self.data_and_split[0]
-
-    @property
-    def split(self) -> str:
-        return self.data_and_split[1]
-
-    @property
-    def other_name(self) -> str:
-        """Name of the baseline."""
-        description = {} if self.baseline is None else self.baseline.description
-        return without_folders(str(description.get("model") or "baseline"))
-
-    @property
-    def has_intervals(self) -> bool:
-        return any(metric.measured.has_interval for metric in self.metrics)
-
-    @cached_property
-    def metrics(self) -> list[CardMetric]:
-        """The metrics of the table, in its order."""
-        return card_metrics(self.report)
-
-    @cached_property
-    def differences(self) -> dict[tuple[str, str], Measured]:
-        """This model minus the baseline, by [`CardMetric.key`]; none without a baseline."""
-        return {
+    def __init__(self, report: Report, comparison: dict[str, Any], baseline: Report | None) -> None:
+        self.report, self.baseline, self.items = report, baseline, ITEMS[report.kind]
+        self.count = f"{report.metrics['n']:,} {self.items}"
+        # the description has the data as `name (config, split)`
+        data = one_line(report.description.get("data") or "data of its own")
+        match = re.fullmatch(r"(.+) \(([^()]*)\)", data)
+        name, parts = (match[1], match[2]) if match else (data, "")
+        self.data, self.split = without_folders(name), parts.rsplit(", ", 1)[-1]
+        self.metrics = card_metrics(report)
+        self.has_intervals = any(metric.measured.has_interval for metric in self.metrics)
+        self.other_name = without_folders(baseline.description.get("model") or "baseline") if baseline else ""
+        self.differences = {
             (name, variant): measured
-            for variant, metrics in (self.comparison if self.baseline is not None else {}).items()
+            for variant, metrics in (comparison if baseline else {}).items()
             for name, measured in metrics.items()
             if isinstance(measured, Measured)
         }
@@ -141,17 +93,13 @@ class CardResults:
         lines[0] += ["difference"] if self.differences else []
         for metric in self.metrics:
             shown = {"name": metric.unit_of, "kind": self.report.kind}
-            line = [
-                markdown_text(metric.label),
-                markdown_text(metric.variant),
-                format_metric(metric.measured, **shown),
-            ]
+            line = [*map(markdown_text, (metric.label, metric.variant)), format_metric(metric.measured, **shown)]
             line += [format_metric(others.get(metric.key), **shown)] if others else []
             if self.differences:
                 difference = self.differences.get(metric.key)
+                p_value = None if difference is None else difference.get("p_value")
                 text = format_metric(difference, sign="+", **shown)
-                has_p_value = text != "-" and difference is not None and difference.p_value is not None
-                line.append(f"{text}, p = {difference.p_value:.3f}" if has_p_value else text)
+                line.append(text if p_value is None else f"{text}, p = {p_value:.3f}")
             lines.append(line)
         return markdown_table(lines)
 
@@ -168,19 +116,13 @@ class CardResults:
         scorers = {name: text.replace("`", "") for name, text in description.get("scorers", {}).items()}
         return {**qualities, **metrics, **scorers}
 
-    def limits(self) -> Iterator[str]:
-        """What a reader must know before trusting the numbers."""
-        yield (
-            f"{self.count}. Intervals: {self.report.description.get('interval', 'none')}; they say how "
-            "the numbers vary over draws of such examples, not over seeds of the training or over other data."
-        )
-        yield from (_text_limits if self.report.kind == "text" else _prediction_limits)(self.report)
-        undefined: dict[str, list[str]] = {}
+    def undefined(self) -> dict[str, list[str]]:
+        """The metrics without a value, by the reason."""
+        labels: dict[str, list[str]] = {}
         for metric in self.metrics:
             if metric.measured["value"] is None:
-                undefined.setdefault(metric.measured.reason or "not computed", []).append(metric.full_label)
-        for reason, labels in undefined.items():
-            yield f"No value here ({reason}): {', '.join(labels)}."
+                labels.setdefault(metric.measured.reason or "not computed", []).append(metric.full_label)
+        return labels
 
 
 def card_metrics(report: Report) -> list[CardMetric]:
@@ -214,52 +156,14 @@ def card_metrics(report: Report) -> list[CardMetric]:
     ]
 
 
-def _text_limits(report: Report) -> Iterator[str]:
-    metrics, description = report.metrics, report.description
-    if metrics["outputs"]["cut"]:
-        limit = description["generation"]["max_new_tokens"]
-        yield (
-            f"{metrics['outputs']['cut']:,} outputs were cut at {limit} tokens before they ended, which lowers their "
-            "quality."
-        )
-    if metrics["empty_outputs"]:
-        yield f"{metrics['empty_outputs']:,} outputs are empty."
-    yield (
-        f"PRR and confidence are judged by {next(iter(metrics['quality']))}, which knows one reference per source and "
-        "is itself no perfect judge."
-    )
-    if description.get("compat"):
-        yield f"Scores are those of {description['compat']} (compat mode), which differ from ours."
-
-
-def _prediction_limits(report: Report) -> Iterator[str]:
-    description = report.description
-    if "classes" in description:
-        yield f"It knows {len(description['classes'])} classes, and answers with one of them whatever it is given."
-    if report.metrics.get("clamped"):
-        yield f"{report.metrics['clamped']:,} variances were below the floor, and raised to it."
-    yield from description.get("notes", [])
-    settings = description.get("settings", {})
-    if settings.get("mc_samples"):
-        yield f"Every prediction is the mean of {settings['mc_samples']} passes with dropout, and costs as much."
-    if settings.get("calibrator"):
-        yield f"Calibrated by {settings['calibrator']}, fitted on the validation data: it holds for data like that."
-    if description.get("uncertainty"):
-        yield f"Uncertainty: {description['uncertainty']}."
-
-
 def read_report(folder: Path) -> ReportContent:
     """The report in a folder; raises where there is none that a card can show."""
     path = folder / "report.json"
     if not path.is_file():
         raise UserError(f"There is no {path}: make a report with clue-hf evaluate.")
-    try:
+    with _damage(path):
         content = ReportContent.read(folder)
         card_metrics(content)
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UserError(f"{path} is damaged ({error}): make it again with clue-hf evaluate.") from error
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is no report of clue-hf evaluate: {error!r}.") from error
     return content
 
 
@@ -268,7 +172,16 @@ def read_comparison(folder: Path) -> dict[str, Any]:
     path = folder / "comparison.json"
     if not path.is_file():
         return {}
-    try:
+    with _damage(path):
         return read_metrics(json.loads(path.read_text(encoding="utf-8")))
+
+
+@contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    """Errors of a file that is no JSON, or no report."""
+    try:
+        yield
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise UserError(f"{path} is damaged ({error}): make it again with clue-hf evaluate.") from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is no report of clue-hf evaluate: {error!r}.") from error

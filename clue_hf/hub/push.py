@@ -197,8 +197,8 @@ def push_folder(
         rest = ", ".join(upload.left_out)
         print(f"To {constants.ENDPOINT}/{repo_id}:\n{upload.listing()}" + (f"\nNot uploaded: {rest}" if rest else ""))
     api = HfApi(token=token)
+    repo_id = create_repo(repo_id, private, token)
     with hub_errors(repo_id):
-        repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
         if private and not api.model_info(repo_id).private:
             raise UserError(f"{repo_id} is there already, and public: make it private on the Hub, or choose another.")
         if revision is not None and revision != constants.DEFAULT_REVISION:
@@ -215,6 +215,13 @@ def renew_card(folder: Path, repo_id: str) -> None:
         write_card(folder, options=CardOptions(model_id=repo_id))
     elif is_ours(path) and ((folder / REPORT / "report.json").is_file() or read_training(folder).is_known):
         write_card(folder, options=replace(CardOptions.read(path), model_id=repo_id))
+
+
+def create_repo(repo_id: str, private: bool | None, token: str | None) -> str:
+    """Creates a repository unless it exists; returns its full name."""
+    check_target(repo_id, token)
+    with hub_errors(repo_id):
+        return HfApi(token=token).create_repo(repo_id, private=private, exist_ok=True).repo_id
 
 
 def check_target(repo_id: str, token: str | None = None) -> None:

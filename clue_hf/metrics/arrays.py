@@ -45,3 +45,8 @@ def check_unit_quality(quality: np.ndarray) -> None:
     wrong = np.flatnonzero((quality < 0) | (quality > 1))
     if len(wrong):
         raise ValueError(f"`quality` is {quality[wrong[0]]} at position {wrong[0]}; it must lie in [0, 1].")
+
+
+def mean_or_nan(numbers: Any) -> float:
+    """The mean, nan of nothing."""
+    return float(np.mean(numbers)) if len(numbers) else float("nan")

@@ -32,7 +32,7 @@ def confidence_calibration_error(confidence: Any, correct: Any, num_bins: int = 
     mean confidence|` over `num_bins` bins of equal width, each `(low, high]`. Returns nan without items.
     """
     confidence, correct = checked_arrays(confidence=confidence, correct=correct)
-    gaps = np.bincount(_confidence_bins(confidence, num_bins), correct - confidence, minlength=num_bins)
+    gaps = np.bincount(equal_width_bins(confidence, num_bins), correct - confidence, minlength=num_bins)
     return _mean_gap(gaps[None], len(correct))
 
 
@@ -116,16 +116,16 @@ def _confidence_gaps(
     confidence: np.ndarray, correct: np.ndarray, example: np.ndarray, num_bins: int
 ) -> Iterator[np.ndarray]:
     """Sum of `correct - confidence` by example, for each bin of equal width."""
-    bins = _confidence_bins(confidence, num_bins)
+    bins = equal_width_bins(confidence, num_bins)
     for number in range(num_bins):
         inside = np.flatnonzero(bins == number)
         gaps = correct[inside] - confidence[inside]
         yield np.bincount(example[inside], gaps, minlength=example.max(initial=-1) + 1)
 
 
-def _confidence_bins(confidence: np.ndarray, num_bins: int) -> np.ndarray:
-    """The number of the bin of equal width, `(low, high]`, that each confidence is in."""
-    return np.clip(np.ceil(confidence * num_bins).astype(int) - 1, 0, num_bins - 1)
+def equal_width_bins(numbers: np.ndarray, num_bins: int) -> np.ndarray:
+    """Which of `num_bins` bins `(low, high]` of equal width each number of [0, 1] is in; 0 is in the first."""
+    return np.clip(np.ceil(numbers * num_bins).astype(int) - 1, 0, num_bins - 1)
 
 
 def _mean_gap(gaps: np.ndarray, n: int) -> float:

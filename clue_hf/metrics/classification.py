@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from scipy.special import entr
 
-from .arrays import checked_arrays
-from .calibration import alignment_error, confidence_calibration_error
+from .arrays import checked_arrays, mean_or_nan
+from .calibration import alignment_error, confidence_calibration_error, equal_width_bins
 from .measured import NAN
 
 
@@ -133,12 +133,12 @@ def checked_answers(probabilities: Any, labels: Any) -> Answers:
 
 def classification_error(probabilities: Any, labels: Any) -> float:
     """Share of wrong answers."""
-    return _mean(checked_answers(probabilities, labels).wrong)
+    return mean_or_nan(checked_answers(probabilities, labels).wrong)
 
 
 def negative_log_likelihood(probabilities: Any, labels: Any) -> float:
     """Mean of `-ln p` of the label, in nats; a probability below 2.2e-16 counts as that (as in scikit-learn)."""
-    return _mean(checked_answers(probabilities, labels).error)
+    return mean_or_nan(checked_answers(probabilities, labels).error)
 
 
 def brier_score(probabilities: Any, labels: Any) -> float:
@@ -146,7 +146,7 @@ def brier_score(probabilities: Any, labels: Any) -> float:
     Mean over the examples of the squared differences between the probabilities and the label (1 for its class, 0 for
     the others), summed over *all* classes: from 0 to 2, with two classes twice the binary Brier score.
     """
-    return _mean(checked_answers(probabilities, labels).squared_distance)
+    return mean_or_nan(checked_answers(probabilities, labels).squared_distance)
 
 
 def normalized_entropy(probabilities: Any) -> np.ndarray:
@@ -196,7 +196,7 @@ def classwise_calibration_error(probabilities: Any, labels: Any, num_bins: int =
     """
     answers = checked_answers(probabilities, labels)
     of_class = enumerate(answers.probabilities.T)
-    return _mean([confidence_calibration_error(p, answers.labels == c, num_bins) for c, p in of_class])
+    return mean_or_nan([confidence_calibration_error(p, answers.labels == c, num_bins) for c, p in of_class])
 
 
 def debiased_calibration_error(probabilities: Any, labels: Any, num_bins: int = 15) -> float:
@@ -218,11 +218,6 @@ def debiased_calibration_error(probabilities: Any, labels: Any, num_bins: int = 
     return float(debiased_error(*sums))
 
 
-def equal_width_bins(numbers: np.ndarray, num_bins: int) -> np.ndarray:
-    """Which of `num_bins` bins `(low, high]` of equal width each number of [0, 1] is in; 0 is in the first."""
-    return np.clip(np.ceil(numbers * num_bins).astype(int) - 1, 0, num_bins - 1)
-
-
 def debiased_error(counts: np.ndarray, right: np.ndarray, gaps: np.ndarray) -> np.ndarray:
     """
     [`debiased_calibration_error`] from sums by bin, along the last axis: examples, right answers, and the differences
@@ -234,10 +229,6 @@ def debiased_error(counts: np.ndarray, right: np.ndarray, gaps: np.ndarray) -> n
     terms = np.where(several, counts * ((gaps / size) ** 2 - chance), 0).sum(axis=-1)
     mean = terms / np.maximum(counts.sum(axis=-1), 1)
     return np.where(several.any(axis=-1), np.sqrt(np.maximum(mean, 0)), NAN)
-
-
-def _mean(numbers: Any) -> float:
-    return float(np.mean(numbers)) if len(numbers) else NAN
 
 
 def binary_flip(predictions: Any, labels: Any, uncertainty: Any, tau: float, positive: int = 1) -> dict[str, float]:

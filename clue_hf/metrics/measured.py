@@ -11,6 +11,8 @@ import numpy as np
 
 
 NAN = float("nan")
+#: A metric, measured or as it stands in a `report.json`.
+Entry = Mapping[str, Any]
 _NUMBERS = ("value", "low", "high")
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ..tables import format_number
+from .measured import Entry
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def metric_definitions(names: Iterable[str], kind: str = "") -> dict[str, str]:
 
 
 def format_metric(
-    entry: Mapping[str, Any] | None,
+    entry: Entry | None,
     name: str = "",
     kind: str = "",
     sign: str = "",
@@ -216,7 +216,7 @@ def format_metric(
 ) -> str:
     """
     A metric with its interval, as every table, page and card writes it: three digits after the point, one where a
-    number is 10 or larger or the metric goes from 0 to 100, and four in all in units of the target, whose size may be
+    number is 100 or larger or the metric goes from 0 to 100, and four in all in units of the target, whose size may be
     any. A dash where it is undefined.
 
     Args:
@@ -236,17 +236,18 @@ def format_metric(
 
 
 def format_interval(
-    entry: Mapping[str, Any] | None, name: str = "", kind: str = "", minus: str = "-", interval: str = "{} to {}"
+    entry: Entry | None, name: str = "", kind: str = "", minus: str = "-", interval: str = "{} to {}"
 ) -> str:
     """The interval of a metric alone, with the digits of [`format_metric`]; nothing where it has none."""
     texts = _number_texts(entry or {}, name, kind, "", minus)
     return interval.format(*texts[1:]) if len(texts) == 3 else ""
 
 
-def _number_texts(entry: Mapping[str, Any], name: str, kind: str, sign: str, minus: str) -> list[str]:
+def _number_texts(entry: Entry, name: str, kind: str, sign: str, minus: str) -> list[str]:
     """The value and, where there are any, both ends of the interval, all with the same digits."""
-    numbers = [entry[key] for key in ("value", "low", "high") if entry.get(key) is not None]
-    if entry.get("value") is None or not math.isfinite(numbers[0]):
+    known = {key: entry[key] for key in ("value", "low", "high") if entry.get(key) is not None}
+    numbers = [number for number in known.values() if math.isfinite(number)]
+    if not math.isfinite(known.get("value", math.nan)):
         return ["-"]
     digits = _digits(max(abs(number) for number in numbers), metric_info(name, kind).unit if name else "")
     return [format_number(number, digits, sign, minus) for number in numbers]
@@ -256,4 +257,4 @@ def _digits(size: float, unit: str) -> int:
     """How many digits after the point show numbers up to a size."""
     if unit.startswith("target"):
         return max(0, 3 - math.floor(math.log10(size))) if size else 3
-    return 1 if unit == "%" or size >= 10 else 3
+    return 1 if unit == "%" or size >= 100 else 3

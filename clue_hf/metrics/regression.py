@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
-from .arrays import checked_arrays
+from .arrays import checked_arrays, mean_or_nan
 from .calibration import alignment_error
 from .curve import Order
 from .measured import NAN
@@ -115,7 +115,7 @@ def floored_std(std: np.ndarray, min_variance: float) -> tuple[np.ndarray, int]:
 def mean_squared_error(mean: Any, target: Any) -> float:
     """Mean of the squared errors."""
     mean, target = checked_arrays(mean=mean, target=target)
-    return _mean((target - mean) ** 2)
+    return mean_or_nan((target - mean) ** 2)
 
 
 def gaussian_nll(mean: Any, std: Any, target: Any, min_variance: float = 0.0) -> float:
@@ -123,7 +123,7 @@ def gaussian_nll(mean: Any, std: Any, target: Any, min_variance: float = 0.0) ->
     Mean of `ln(2 pi variance) / 2 + (target - mean)^2 / (2 variance)`, the negative log-likelihood in nats with its
     constant. nan where a standard deviation is 0 (give a `min_variance`).
     """
-    return _mean(checked_forecasts(mean, std, target, min_variance).log_loss)
+    return mean_or_nan(checked_forecasts(mean, std, target, min_variance).log_loss)
 
 
 def probability_integral_transform(mean: Any, std: Any, target: Any, min_variance: float = 0.0) -> np.ndarray:
@@ -183,7 +183,7 @@ def interval_coverage(
     """Share of targets within the central interval that should hold `level` of them, ends included."""
     if not 0 <= level <= 1:
         raise ValueError(f"`level` is {level}; it must lie in [0, 1].")
-    return _mean(central_level(checked_forecasts(mean, std, target, min_variance, pit).pit) <= level)
+    return mean_or_nan(central_level(checked_forecasts(mean, std, target, min_variance, pit).pit) <= level)
 
 
 def coverage_gap(
@@ -240,13 +240,13 @@ def corr_error_var(mean: Any, std: Any, target: Any, min_variance: float = 0.0) 
 def mean_std(std: Any, min_variance: float = 0.0) -> float:
     """Mean of the standard deviations: how sharp the predictions are, in units of the target."""
     [std] = checked_arrays(std=std)
-    return _mean(floored_std(std, min_variance)[0])
+    return mean_or_nan(floored_std(std, min_variance)[0])
 
 
 def sharpness(std: Any, min_variance: float = 0.0) -> float:
     """Root of the mean variance."""
     [std] = checked_arrays(std=std)
-    return float(np.sqrt(_mean(floored_std(std, min_variance)[0] ** 2)))
+    return float(np.sqrt(mean_or_nan(floored_std(std, min_variance)[0] ** 2)))
 
 
 def central_level(pit: np.ndarray) -> np.ndarray:
@@ -270,10 +270,10 @@ class Coverage:
         self.below = np.maximum(np.searchsorted(LEVELS, pit), 1)
 
     def error(self, counts: np.ndarray | None = None) -> float:
-        return _mean(np.abs(self._gaps(self.central, counts)))
+        return mean_or_nan(np.abs(self._gaps(self.central, counts)))
 
     def root_mean_squared_error(self, counts: np.ndarray | None = None) -> float:
-        return float(np.sqrt(_mean(self._gaps(self.central, counts) ** 2)))
+        return float(np.sqrt(mean_or_nan(self._gaps(self.central, counts) ** 2)))
 
     def kuleshov(self, counts: np.ndarray | None = None) -> float:
         return float((self._gaps(self.below, counts) ** 2).sum())
@@ -317,7 +317,7 @@ class Drawn:
         """ENCE, and the number of bins without variance, which are left out."""
         rmv, rmse = (np.sqrt(sums) for sums in self._bins(num_bins, self.variance, self.error))
         used = rmv > 0
-        return _mean(np.abs(rmv[used] - rmse[used]) / rmv[used]), int((~used).sum())
+        return mean_or_nan(np.abs(rmv[used] - rmse[used]) / rmv[used]), int((~used).sum())
 
     def alignment_error(self, num_bins: int) -> float:
         [gaps] = self._bins(num_bins, self.error - self.variance)
@@ -344,7 +344,3 @@ class Drawn:
 
 def _coverage(mean: Any, std: Any, target: Any, min_variance: float, pit: Any) -> Coverage:
     return Coverage(checked_forecasts(mean, std, target, min_variance, pit).pit)
-
-
-def _mean(numbers: np.ndarray) -> float:
-    return float(np.mean(numbers)) if len(numbers) else NAN

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import UserError
+from .kind import config_kind
 from .loading import (
     add_adapter,
     build_text_model,
@@ -102,6 +103,13 @@ def check_model(arguments: ModelArguments) -> None:
         load_config(arguments.model_name_or_path, **parse_overrides(arguments.config_overrides))
     if not arguments.tokenizer_vocab_size and arguments.model_type not in (VISION, TABULAR):
         load_tokenizer(str(arguments.tokenizer_name or arguments.model_name_or_path))
+
+
+def reads_table(arguments: ModelArguments) -> bool:
+    """Whether the model reads rows of a table."""
+    if not arguments.model_name_or_path:
+        return arguments.model_type == TABULAR
+    return config_kind(load_config(arguments.model_name_or_path)).modality == "table"
 
 
 def make_classifier(arguments: ModelArguments, names: list[str], num_channels: int | None = None) -> Any:

@@ -20,9 +20,12 @@ from transformers import (
 
 from ..errors import UserError
 from ..offline import notice_missing_network
+from ..settings import parse_settings
 from .ensemble import Ensemble
+from .kind import is_image_model, text_task
 from .mc_dropout import add_classifier_dropout
 from .safety import check_folder
+from .tabular import CLUETabularResNetConfig, CLUETabularResNetForRegression
 from .tokenizer import with_padding
 from .uncertainty_file import damaged, read_uncertainty
 
@@ -72,44 +75,14 @@ def load_classifier(
         )
 
 
-def is_tabular(model_type: str | None, name: str | None) -> bool:
-    """Whether a model to build, or one from the Hub or a folder, takes the rows of a table."""
-    from .tabular import CLUETabularResNetConfig
-
-    if name is not None:
-        return isinstance(load_config(name), CLUETabularResNetConfig)
-    return model_type == CLUETabularResNetConfig.model_type
-
-
 def load_regressor(name: str, dtype: str = "float32", subfolder: str = "") -> Any:
     """A model that predicts numbers, of tables, images or texts, from the Hub or a folder."""
-    from .tabular import CLUETabularResNetConfig, CLUETabularResNetForRegression
-
     if not isinstance(load_config(name, subfolder), CLUETabularResNetConfig):
         return load_classifier(name, dtype=dtype, subfolder=subfolder)
     with explained(name, "model"):
         return CLUETabularResNetForRegression.from_pretrained(
             name, subfolder=subfolder, dtype=getattr(torch, dtype), use_safetensors=True
         )
-
-
-def load_processing_class(name: str, config: Any) -> Any:
-    """What turns raw examples into inputs of a model: of tables, of images, or a tokenizer."""
-    from ..inputs.table_preprocessor import TablePreprocessor
-    from .tabular import CLUETabularResNetConfig
-
-    if isinstance(config, CLUETabularResNetConfig):
-        return TablePreprocessor.from_pretrained(name)
-    return load_image_processor(name) if is_image_model(config) else load_tokenizer(name)
-
-
-def load_for_training(name: str, task: str = "auto") -> tuple[Any, Any]:
-    """A model of any kind from the Hub or a folder, with its dropout, and what prepares its inputs."""
-    config = load_config(name)
-    if task in ("seq2seq", "causal") or not (is_classifier(config) or is_tabular(None, name)):
-        return load_text_model(name, task), load_tokenizer(name)
-    model = load_regressor(name) if is_regressor(config) else load_classifier(name)
-    return add_classifier_dropout(model), load_processing_class(name, config)
 
 
 def load_with_members(name: str, load: Callable[..., Any]) -> Any:
@@ -128,26 +101,6 @@ def load_with_members(name: str, load: Callable[..., Any]) -> Any:
     members = [load(subfolder=folder) for folder in ("", *folders)]
     members = [add_classifier_dropout(member) for member in members]
     return members[0] if len(members) == 1 else Ensemble(members)
-
-
-def is_image_model(config: Any) -> bool:
-    """Whether a config's model takes images."""
-    return type(config) in AutoModelForImageClassification._model_mapping
-
-
-def is_classifier(config: Any) -> bool:
-    """Whether a saved model is a classifier, by what its config says it was."""
-    return any("Classification" in name for name in config.architectures or ())
-
-
-def is_regressor(config: Any) -> bool:
-    """Whether the model of a config predicts numbers: by its type, or by its single output, as transformers has it."""
-    return config.problem_type == "regression" or config.num_labels == 1
-
-
-def has_variance_head(config: Any) -> bool:
-    """Whether the model of a config predicts a log variance beside the number."""
-    return is_regressor(config) and bool(getattr(config, "variance_head", False))
 
 
 def build_text_model(model_type: str, tokenizer: PreTrainedTokenizerBase, task: str = "auto", **settings: Any) -> Any:
@@ -211,21 +164,12 @@ def parse_overrides(text: str | None) -> dict[str, Any]:
             return json.loads(text)
         except json.JSONDecodeError as error:
             raise UserError(f"config_overrides is not valid JSON: {error}") from error
-    overrides = {}
-    for assignment in text.split(","):
-        name, equals, value = assignment.partition("=")
-        if not equals:
-            raise UserError(f"config_overrides: {assignment!r} is not of the form name=value.")
-        try:
-            overrides[name.strip()] = json.loads(value)
-        except json.JSONDecodeError:
-            overrides[name.strip()] = value.strip()
-    return overrides
+    return parse_settings("config_overrides", text)
 
 
 def _auto_class(config: Any, task: str) -> Any:
     if task == "auto":
-        task = "seq2seq" if config.is_encoder_decoder else "causal"
+        task = text_task(config)
     auto_class = AutoModelForSeq2SeqLM if task == "seq2seq" else AutoModelForCausalLM
     if type(config) not in auto_class._model_mapping:
         raise UserError(f"A {config.model_type} model cannot do the task {task!r}: there is no such head for it.")

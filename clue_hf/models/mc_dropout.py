@@ -1,13 +1,16 @@
 """Dropout as a source of uncertainty: the same model, a little different in every pass.
 
-What comes before the first dropout is the same in all passes. It runs once, and only the rest, the stochastic tail,
-runs on all K replicas of a batch, as one batch of K x B rows.
+In training every row has masks of its own. In evaluation the rows share theirs (`shared_masks.py`), so that a row has
+the same prediction in every batch. What comes before the first dropout is the same in all passes. It runs once, and
+only the rest, the stochastic tail, runs on all K replicas of a batch, as one batch of K x B rows.
 """
 
 from __future__ import annotations
 
+import secrets
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -15,8 +18,10 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
+from torch.overrides import has_torch_function_unary
 
 from ..errors import UserError
+from .shared_masks import ACTIVE, SharedMasks
 
 
 HEADS = ("classifier", "score", "fc", "head")
@@ -53,12 +58,13 @@ class DropoutLinear(nn.Linear):
 
 class PackedDropout(nn.Dropout):
     """
-    Dropout whose masks on a CPU come from 16 random bits for each element, in a third of the time of `nn.Dropout`:
-    where K passes run together, most of theirs goes into masks. The rate is exact to 1/65536.
+    Dropout whose masks in training on a CPU come from 16 random bits for each element, in a third of the time of
+    `nn.Dropout`: where K passes run together, most of theirs goes into masks. The rate is exact to 1/65536.
     """
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        if not self.training or not 0 < self.p < 1 or hidden.device.type != "cpu":
+        packed = self.training and 0 < self.p < 1 and hidden.device.type == "cpu"
+        if not packed or has_torch_function_unary(hidden):  # shared masks take the place of `F.dropout`
             return super().forward(hidden)
         count = hidden.numel()
         bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)  # type: ignore[arg-type]
@@ -80,28 +86,34 @@ def has_dropout(model: nn.Module) -> bool:
 @contextmanager
 def active_dropout(model: nn.Module, seed: int | None = None) -> Iterator[None]:
     """
-    Dropout as in training (functional attention dropout too), everything else as in evaluation. Afterwards the modes
-    of all layers and the random generators are what they were.
+    Dropout as in training (functional attention dropout too), everything else as in evaluation. All rows of a batch
+    share their masks ([`~clue_hf.models.shared_masks.SharedMasks`]), so that the same seed is right for every batch:
+    a row then has the same prediction in each of them. Afterwards the modes of all layers and the random generators
+    are what they were.
 
     Args:
         model (`nn.Module`):
             A model with dropout; an error where there is none.
         seed (`int`, *optional*):
-            Seed of the masks.
+            Seed of the masks, and of what else is random; by default a new one each time.
     """
     _check_dropout(model)
     modes = {module: module.training for module in model.modules()}
     devices = {parameter.device for parameter in model.parameters() if parameter.device.type != "cpu"}
-    kind = next(iter(devices)).type if devices else "cuda"
-    with torch.random.fork_rng(devices=sorted(devices, key=str), device_type=kind):
-        if seed is not None:
+    device_type = next(iter(devices)).type if devices else "cuda"
+    with torch.random.fork_rng(devices=sorted(devices, key=str), device_type=device_type):
+        seed = secrets.randbits(63) if seed is None else seed
+        if devices:
             torch.manual_seed(seed)
+        else:  # without the milliseconds that it takes to remember the seed for devices
+            torch.default_generator.manual_seed(seed)
         model.train()
         for module in modes:
             if isinstance(module, _BatchNorm):
                 module.eval()
         try:
-            yield
+            with SharedMasks(seed), _as_written():
+                yield
         finally:
             for module, training in modes.items():
                 module.training = training
@@ -127,20 +139,30 @@ def mc_logits(model: nn.Module, inputs: dict[str, Any], passes: int) -> torch.Te
     if passes < 1:
         raise ValueError(f"`passes` must be at least 1, not {passes}.")
     inputs = {name: value for name, value in inputs.items() if name != "labels"}
-    if passes == 1:
+    masks = ACTIVE.get()
+    if passes == 1 and masks is None:
         return _logits(model, inputs).unsqueeze(0)
+    size = _batch_size(model, inputs)
+    with nullcontext() if masks is None else masks.layout(passes, size):
+        return _logits(model, inputs).unsqueeze(0) if passes == 1 else _all_logits(model, inputs, passes, size)
+
+
+def _all_logits(model: nn.Module, inputs: dict[str, Any], passes: int, size: int) -> torch.Tensor:
+    """The logits of more than one pass over a batch of a size: (passes, size, outputs)."""
     _check_dropout(model)
     if not any(_is_stochastic(module) for module in model.modules()):
         raise UserError("No dropout is active in evaluation mode: run the passes inside `active_dropout`.")
-    size = _batch_size(model, inputs)
-    starts = _tail_starts(model)
+    starts, masks = _tail_starts(model), ACTIVE.get()
     if starts:
+        calls = masks.calls if masks else 0
         with _replicated(starts, passes):
             logits = _logits(model, inputs)
         if len(logits) == passes * size:
             return logits.unflatten(0, (passes, size))
         for module in starts:
             module.starts_tail = False
+        if masks:  # the same masks as where this is known
+            masks.calls = calls
     repeated = {
         name: repeat_rows(value, passes) if _is_batch(value) and len(value) == size else value
         for name, value in inputs.items()
@@ -161,7 +183,8 @@ def mc_predict(model: nn.Module, inputs: dict[str, Any], passes: int, seed: int 
         passes (`int`):
             Number of passes.
         seed (`int`, *optional*):
-            Seed of the masks.
+            Seed of the masks, which all rows share: with the same seed a row has the same prediction in every batch.
+            By default a new one for each call.
 
     Returns:
         `torch.Tensor` of shape `(passes, batch, classes)`: probabilities, in at least float32.
@@ -201,6 +224,11 @@ def add_classifier_dropout(model: Any, rate: float | None = None) -> Any:
         model.set_submodule(name, dropped.train(head.training))
     model.config.classifier_dropout_rate = float(rate)
     return model
+
+
+def _as_written() -> AbstractContextManager[Any]:
+    """Compiled models run as they are written: the compiler would break its graph at every mask."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 def _check_dropout(model: nn.Module) -> None:

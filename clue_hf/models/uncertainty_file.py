@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from transformers.utils import cached_file
 
 from ..errors import UserError
+from ..files import write_json
 
 
 UNCERTAINTY_FILE = "uncertainty.json"
@@ -56,10 +56,7 @@ def write_uncertainty(folder: str | Path, **parts: Any) -> None:
     path = folder / UNCERTAINTY_FILE
     content = read_uncertainty(str(folder)) if path.exists() else {}
     content = {key: value for key, value in {**content, **parts}.items() if key != "version" and value is not None}
-    temporary = path.with_suffix(".tmp")
-    text = json.dumps({"version": VERSION, **content}, indent=2, allow_nan=False)
-    temporary.write_text(text + "\n", encoding="utf-8")
-    os.replace(temporary, path)  # a reader sees the old file or the new one
+    write_json(path, {"version": VERSION, **content}, allow_nan=False, default=None)
 
 
 def damaged(name: str, part: str, why: Any, advice: str = "Write it anew: clue-hf calibrate") -> UserError:

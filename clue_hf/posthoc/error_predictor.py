@@ -48,6 +48,15 @@ class ErrorPredictor:
         return errors if self.normalizer is None else self.normalizer(errors)
 
 
+def halves(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Two parts of validation rows, drawn at random: one for the error predictor, the other for a calibrator of the
+    variance that it predicts, which must not have fitted it.
+    """
+    order = np.random.default_rng(seed).permutation(count)
+    return np.sort(order[: (count + 1) // 2]), np.sort(order[(count + 1) // 2 :])
+
+
 def unscaled(config: Any, predicted: np.ndarray) -> np.ndarray:
     """Predictions of a model in the units of what it was trained on."""
     scale = TargetScale.of_config(config) or TargetScale()

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from transformers.utils import logging
+
 from ..models.loading import load_regressor
 from ..models.uncertainty_file import damaged
 from .calibrators import CALIBRATORS
@@ -16,6 +18,7 @@ from .quantile import QuantileCalibrator
 from .stored import Stored
 
 
+logger = logging.get_logger(__name__)
 FITTED_IN_TRAINING = "Take it again from where the model was trained, or delete this part"
 
 
@@ -27,10 +30,27 @@ def stored_passes(name: str, stored: dict[str, Any]) -> int | None:
     return passes
 
 
+def stored_min_variance(name: str, stored: dict[str, Any]) -> float:
+    """The least variance that a regressor was trained with."""
+    value = stored.get("min_variance", 1e-6)
+    if not isinstance(value, float) or not 0 < value < math.inf:
+        raise damaged(name, "min_variance", f"it must be a number above 0, not {value!r}", FITTED_IN_TRAINING)
+    return value
+
+
 def stored_calibrator(name: str, stored: dict[str, Any], numbers: bool) -> Any:
-    """The calibrator that was saved with a model, of classes or (`numbers`) of numbers."""
+    """
+    The calibrator that was saved with a model, of classes or (`numbers`) of numbers. One of numbers beside an error
+    predictor must have been fitted to the variance which that predicts.
+    """
     content = stored.get("calibrator")
     if content is None:
+        return None
+    if numbers and "error_predictor" in stored and stored.get("calibrated_variance") != "predicted":
+        logger.warning(
+            f"The calibrator of {name} was fitted to the model's own variance, not to that of its error predictor: it "
+            "is not used. Train the model again with --calibrator and --error_predictor to have both."
+        )
         return None
     kinds: dict[str, Any] = {QuantileCalibrator.name: QuantileCalibrator} if numbers else dict(CALIBRATORS)
     with _named(name, "calibrator"):

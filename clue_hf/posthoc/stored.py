@@ -7,6 +7,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from ..files import write_json
+
 
 VERSION = 1
 
@@ -40,7 +42,7 @@ class Stored:
 
     def save(self, path: str | Path) -> None:
         """Writes a JSON file."""
-        Path(path).write_text(json.dumps(self.to_dict(), allow_nan=False) + "\n", encoding="utf-8")
+        write_json(path, self.to_dict(), indent=None, allow_nan=False, default=None)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from ..scorers import CollectionSettings, make_scorers
+from .text import TextPredictor
 
 
 @dataclass
@@ -95,10 +94,10 @@ def _run(
 ) -> list[UncertainText]:
     if isinstance(sources, str) or isinstance(targets, str):
         raise TypeError("Give a list of texts, not one text.")
-    chosen, collector = make_scorers(model, tokenizer, names, collection_settings(settings))
+    predictor = TextPredictor(model, tokenizer, names, **settings)
     texts = []
-    for entry in collector.collect(sources, targets):
-        scores = {name: scorer.score(entry) for name, scorer in chosen.items()}
+    for entry in predictor.collector.collect(sources, targets):
+        scores = {name: scorer.score(entry) for name, scorer in predictor.scorers.items()}
         texts.append(
             UncertainText(
                 entry.output.text,
@@ -110,12 +109,3 @@ def _run(
             )
         )
     return texts
-
-
-def collection_settings(given: dict[str, Any]) -> CollectionSettings:
-    """Keyword arguments as settings: what is not a field of [`CollectionSettings`] goes to `generate`."""
-    known = {field.name for field in dataclasses.fields(CollectionSettings)}
-    own = {name: value for name, value in given.items() if name in known}
-    rest = {name: value for name, value in given.items() if name not in known}
-    own["generation"] = {**own.get("generation", {}), **rest}
-    return CollectionSettings(**own)

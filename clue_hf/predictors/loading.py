@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,76 +11,110 @@ from typing import Any
 from transformers.utils import CONFIG_NAME, cached_file, logging
 
 from ..errors import UserError
-from ..inputs.given import ImageInputs, Inputs, TableInputs, TextInputs
-from ..inputs.number_rows import target_scale
-from ..inputs.table_preprocessor import TablePreprocessor
+from ..inputs.base import InputSettings
+from ..inputs.labels import make_inputs
+from ..inputs.processing import load_processing_class
 from ..models.ensemble import Ensemble
+from ..models.kind import config_kind
 from ..models.loading import (
     explained,
-    has_variance_head,
-    is_classifier,
-    is_image_model,
-    is_regressor,
     load_classifier,
     load_config,
-    load_processing_class,
     load_regressor,
     load_text_model,
     load_tokenizer,
     load_with_members,
 )
-from ..models.mc_dropout import has_dropout
 from ..models.safety import check_folder
-from ..models.tabular import CLUETabularResNetConfig
 from ..models.uncertainty_file import UNCERTAINTY_FILE, read_uncertainty
 from ..offline import notice_missing_network
 from ..posthoc.calibration_file import UncertaintyCalibration
-from ..posthoc.saved import stored_calibrator, stored_error_predictor, stored_passes
+from ..posthoc.saved import stored_calibrator, stored_error_predictor, stored_min_variance, stored_passes
 from ..scorers import CollectionSettings
-from ..tasks import CLASSIFICATION_PASSES, REGRESSION_PASSES
-from .base import ClassPredictor, NumberPredictor, Predictor, TextPredictor
+from .base import SEED, Predictor
+from .classes import ClassPredictor
+from .numbers import NumberPredictor
+from .text import TextPredictor
 
 
 logger = logging.get_logger(__name__)
 ADAPTER_FILE = "adapter_config.json"
-#: Settings of classifiers and regressors of texts.
-OF_TEXTS = ("source_prefix", "max_source_length")
 
 
 def load_predictor(
     name: str,
     device: Any,
     dtype: str = "float32",
-    scorer: str | None = None,
+    scorers: Any = None,
     mc_samples: int | None = None,
-    deployed: UncertaintyCalibration | None = None,
+    calibration: UncertaintyCalibration | None = None,
+    columns: dict[str, Any] | None = None,
+    min_variance: float | None = None,
+    seed: int | None = None,
     **settings: Any,
-) -> Predictor:
+) -> Any:
     """
-    What answers with a model of any kind; see [`UncertaintyPipeline.from_pretrained`]. What is not given is as in
-    `deployed`. An adapter comes with the model that it was trained for.
+    What answers with a model of any kind, as it was trained, calibrated and saved; every command and the pipeline use
+    it. An adapter comes with the model that it was trained for.
+
+    Args:
+        name (`str`):
+            Hub id or folder.
+        device, dtype:
+            Where, and in which precision.
+        scorers (`str` or `Sequence[str]`, *optional*):
+            Texts: see [`TextPredictor`].
+        mc_samples, min_variance, seed (*optional*):
+            See [`ClassPredictor`] and [`NumberPredictor`].
+        calibration ([`~clue_hf.posthoc.calibration_file.UncertaintyCalibration`], *optional*):
+            Settings that are not given are as in the calibration, or else as the model was trained.
+        columns (`dict`, *optional*):
+            Columns of [`~clue_hf.inputs.base.InputSettings`], by default those of the training.
+        settings:
+            `source_prefix`, `max_source_length`; for texts also what [`TextPredictor`] takes. `None` counts as
+            not given.
     """
-    config = read_config(name)
-    if mc_samples is not None:
-        settings["mc_samples"] = mc_samples
-    if model_kind(config) == "text":
+    settings = {key: value for key, value in settings.items() if value is not None}
+    config, stored = read_config(name), read_uncertainty(name)
+    inputs = replace(InputSettings.from_file(name, stored), **(columns or {}))
+    calibrated = {} if calibration is None else calibration.settings
+    if config_kind(config).family == "text":
         model, tokenizer = language_model(name, dtype)
-        return text_predictor(model.to(device), tokenizer, scorer, deployed, **settings)
+        if mc_samples is not None:
+            settings["mc_samples"] = mc_samples
+        if seed is not None:
+            settings["seed"] = seed
+        return text_predictor(model.to(device), tokenizer, scorers, calibration, inputs, **settings)
     check_whole(name)
-    if scorer is not None:
+    if scorers is not None:
         raise UserError(f"`scorer` is for models that write texts, and {name!r} does not.")
-    return _predictor(name, config, device, dtype, {**(deployed.settings if deployed else {}), **settings})
+    if mc_samples is None:
+        mc_samples = calibrated.get("mc_samples")
+    return _row_predictor(
+        name, config, stored, device, dtype, inputs, {**calibrated, **settings}, mc_samples, min_variance, seed
+    )
 
 
 def text_predictor(
-    model: Any, tokenizer: Any, scorer: str | None, deployed: UncertaintyCalibration | None, **settings: Any
+    model: Any,
+    tokenizer: Any,
+    scorers: Any,
+    calibration: UncertaintyCalibration | None,
+    inputs: InputSettings | None = None,
+    **settings: Any,
 ) -> TextPredictor:
-    """What answers with a language model; what is not given is as in `deployed`."""
-    if deployed is not None:
-        _check_stored(deployed.settings)
-        scorer, settings = scorer or deployed.scorer, {**deployed.settings, **settings}
+    """What answers with a language model; what is not given is as it was calibrated, or else as it was trained."""
+    inputs = inputs or InputSettings()
+    trained = {
+        "source_prefix": inputs.source_prefix,
+        "max_source_length": inputs.max_source_length,
+        "max_new_tokens": inputs.max_target_length,
+    }
+    if calibration is not None:
+        _check_stored(calibration.settings)
+        scorers, settings = scorers or calibration.scorer, {**calibration.settings, **settings}
     try:
-        return TextPredictor(model, tokenizer, scorer or "perplexity", **settings)
+        return TextPredictor(model, tokenizer, scorers or "perplexity", inputs, **{**trained, **settings})
     except ValueError as error:
         raise UserError(str(error)) from error
 
@@ -88,8 +123,8 @@ def _check_stored(settings: dict[str, Any]) -> None:
     """Raises where settings that were saved with a model are not those of a collector."""
     defaults = vars(CollectionSettings())
     for name, value in settings.items():
-        kinds = (str, type(None)) if name == "compat" else type(defaults.get(name))
-        if name not in defaults or not isinstance(value, kinds) or isinstance(value, bool):
+        types = (str, type(None)) if name == "compat" else type(defaults.get(name))
+        if name not in defaults or not isinstance(value, types) or isinstance(value, bool):
             raise UserError(
                 f"'settings' in {UNCERTAINTY_FILE} is damaged ({name!r}: {value!r}). Write it anew: clue-hf calibrate."
             )
@@ -98,15 +133,6 @@ def _check_stored(settings: dict[str, Any]) -> None:
 def read_config(name: str) -> Any:
     """The config of a model, or of the one that an adapter was trained for; raises where there is no such model."""
     return load_config(base_of_adapter(name) or name)
-
-
-def model_kind(config: Any) -> str:
-    """`"text"` (that is generated), `"classification"` or `"regression"`, by what a saved model's config says."""
-    if isinstance(config, CLUETabularResNetConfig):
-        return "regression"
-    if not is_classifier(config):
-        return "text"
-    return "regression" if is_regressor(config) else "classification"
 
 
 def save_model(predictor: Predictor, folder: Path, stored: dict[str, Any]) -> None:
@@ -179,39 +205,38 @@ def language_model(name: str, dtype: str = "float32") -> tuple[Any, Any]:
     return model, load_tokenizer(name if own else base)
 
 
-def _predictor(
-    name: str, config: Any, device: Any, dtype: str, settings: dict[str, Any]
+def _row_predictor(
+    name: str,
+    config: Any,
+    stored: dict[str, Any],
+    device: Any,
+    dtype: str,
+    settings: InputSettings,
+    overrides: dict[str, Any],
+    mc_samples: int | None,
+    min_variance: float | None,
+    seed: int | None,
 ) -> ClassPredictor | NumberPredictor:
     """A classifier or a regressor."""
-    stored, numbers = read_uncertainty(name), model_kind(config) == "regression"
+    numbers = config_kind(config).family == "numbers"
     load = partial(load_regressor if numbers else load_classifier, name, dtype=dtype)
     model = load_with_members(name, load).to(device)
-    processing = load_processing_class(name, config)
-    passes = settings.pop("mc_samples") if "mc_samples" in settings else stored_passes(name, stored)
-    inputs, settings = _inputs(processing, config, settings, name)
-    calibrator = stored_calibrator(name, stored, numbers)
+    inputs = make_inputs(load_processing_class(name, config), settings)
+    known = ("mc_samples", *inputs.used_settings)
+    if unknown := [key for key in overrides if key not in known]:
+        raise UserError(f"`{unknown[0]}` is not a setting of {name!r}, which writes no texts.")
+    inputs.settings = settings.overridden(**{key: value for key, value in overrides.items() if key != "mc_samples"})
+    passes = stored_passes(name, stored) if mc_samples is None else mc_samples
     errors = stored_error_predictor(name, stored, dtype, device, numbers)
-    if passes is None:
-        usual = REGRESSION_PASSES if numbers else CLASSIFICATION_PASSES
-        passes = usual if has_dropout(model) else 0
-    if numbers:
-        if not (passes or errors or isinstance(model, Ensemble) or has_variance_head(model.config)):
-            logger.warning(
-                f"{name} has no uncertainty of its own (no passes with dropout, variance head, ensemble or error "
-                "predictor): its standard deviations mean nothing."
-            )
-        scale = target_scale(model.config, processing)
-        return NumberPredictor(model, inputs, scale, passes, calibrator, errors, **settings)
-    return ClassPredictor(model, inputs, passes, calibrator, errors, **settings)
-
-
-def _inputs(processing: Any, config: Any, settings: dict[str, Any], name: str) -> tuple[Inputs, dict[str, Any]]:
-    """What reads the inputs of a model, and its settings."""
-    texts = not isinstance(processing, TablePreprocessor) and not is_image_model(config)
-    known = OF_TEXTS if texts else ()
-    if unknown := [key for key in settings if key not in known]:
-        raise UserError(f"`{unknown[0]}` is no setting of {name!r}, which writes no texts.")
-    if texts:
-        inputs = TextInputs(processing, **settings)
-        return inputs, {"source_prefix": inputs.prefix, "max_source_length": inputs.limit}
-    return (TableInputs if isinstance(processing, TablePreprocessor) else ImageInputs)(processing), {}
+    calibrator = stored_calibrator(name, stored, numbers)
+    options: dict[str, Any] = {"mc_samples": passes, "error_predictor": errors, "seed": SEED if seed is None else seed}
+    if not numbers:
+        return ClassPredictor(model, inputs, calibrator=calibrator, **options)
+    least = stored_min_variance(name, stored) if min_variance is None else min_variance
+    predictor = NumberPredictor(model, inputs, calibrator=calibrator, min_variance=least, **options)
+    if not predictor.has_variance:
+        logger.warning(
+            f"{name} has no uncertainty of its own (no passes with dropout, variance head, ensemble or error "
+            "predictor): its standard deviations mean nothing."
+        )
+    return predictor

@@ -10,6 +10,7 @@ import torch
 from transformers.utils.logging import tqdm
 
 from ..metrics.calibration import alignment_error, confidence_calibration_error
+from ..training.collect import make_loader
 
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class TokenStatistics:
 @torch.no_grad()
 def token_statistics(trainer: CLUETrainer, dataset: Any, description: str = "Scoring references") -> TokenStatistics:
     """Runs the trainer's model over a tokenised dataset, on all processes; each token is counted once."""
-    loader = trainer.get_eval_dataloader(dataset)
+    loader = make_loader(trainer, dataset)
     model = trainer.model.eval()
     parts = []
     for inputs in tqdm(

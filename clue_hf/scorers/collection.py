@@ -18,18 +18,18 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils.logging import tqdm
 
 from ..functional import check_choice
-from ..inputs.texts import IGNORED, encode_texts
+from ..inputs.text import IGNORED, encode_texts
+from ..models.kind import unwrap
 from ..models.mc_dropout import active_dropout
 from ..models.tokenizer import with_padding
 from ..tasks import TextTask
-from ..tasks.head import unwrap
 from .decoding import Decoder, decodes_plainly
 from .sampling import sampler, stream_seed, warper
 
 
-#: Numbers of the streams that are not one of the samples 0, 1, 2 ...
-OUTPUT, DROPOUT = -1, -2
-#: What `generate` is told for a greedy text.
+#: Number of the stream of a sampled output, which is not one of the samples 0, 1, 2 ...
+OUTPUT = -1
+#: Settings of `generate` for a greedy text.
 GREEDY = {"do_sample": False, "num_beams": 1}
 
 
@@ -93,11 +93,14 @@ class CollectionSettings:
             Text put before every source; the empty source of `pmi` goes without it unless `pmi_source="prefix"`.
         mc_samples (`int`):
             With K > 0 the probabilities of a text's tokens are the mean over K passes with dropout active; what is
-            generated and sampled stays as it is. The masks depend on the batch, so the scores do too, a little.
+            generated and sampled stays as it is. All texts share the masks of the K passes, so that the scores of a
+            text do not depend on its batch.
         compat (`str`, *optional*):
             `"lm-polygraph"`: as LM-Polygraph 0.7.0 computes it, see `clue_hf/scorers/compat.py`.
         seed (`int`):
-            Seed of the samples and of dropout.
+            Seed of the samples and of dropout. The samples of a source follow from it and from the source alone.
+        batch_size (`int`):
+            Sources that run through the model together.
     """
 
     max_new_tokens: int = 128
@@ -157,24 +160,24 @@ class Collector:
         One entry per source, in their order. With `targets` those are scored and nothing is generated; `references`
         are scored beside what is generated.
         """
-        found: dict[int, Collected] = {}
+        by_row: dict[int, Collected] = {}
         batches = self.plan(sources)
         for batch in tqdm(batches, desc="Generating", disable=len(batches) < 3):
-            given = None if targets is None else [targets[row] for row in batch.rows]
-            expected = None if references is None else [references[row] for row in batch.rows]
-            found.update(zip(batch.rows, self.collect_batch(batch, given, expected), strict=True))
-        return [found[row] for row in range(len(sources))]
+            texts, expected = (
+                None if column is None else [column[row] for row in batch.rows] for column in (targets, references)
+            )
+            by_row.update(zip(batch.rows, self.collect_batch(batch, texts, expected), strict=True))
+        return [by_row[row] for row in range(len(sources))]
 
-    def plan(self, sources: Sequence[str], first_row: int = 0) -> list[Batch]:
+    def plan(self, sources: Sequence[str], first_row: int = 0, batch_size: int | None = None) -> list[Batch]:
         """
         The sources as batches of similar length, which pad little. `first_row` is the number of the first source where
-        these are part of more: samples depend on the number of a row, on nothing else.
+        these are part of more, `batch_size` by default that of the settings.
         """
         prompts, cut = self._encode_sources([self.settings.source_prefix + source for source in sources])
         order = sorted(range(len(sources)), key=lambda row: len(prompts[row]))
-        parts = (
-            order[start : start + self.settings.batch_size] for start in range(0, len(order), self.settings.batch_size)
-        )
+        size = batch_size or self.settings.batch_size
+        parts = (order[start : start + size] for start in range(0, len(order), size))
         return [
             Batch([first_row + row for row in part], [prompts[row] for row in part], [cut[row] for row in part])
             for part in parts
@@ -190,16 +193,16 @@ class Collector:
         try:
             context = self._read(batch.prompts)
             if targets is not None:
-                collected = [Collected(text) for text in self._score(context, self._encode_targets(targets), batch)]
+                collected = [Collected(text) for text in self._score(context, self._encode_targets(targets))]
             else:
                 collected = self._generated(context, batch)
             outputs = [entry.output.tokens for entry in collected]
             if references is not None:
-                expected = self._score(context, self._encode_targets(references), batch)
+                expected = self._score(context, self._encode_targets(references))
                 for entry, scored in zip(collected, expected, strict=True):
                     entry.reference = scored
             if "unconditional" in self.needs:
-                for entry, values in zip(collected, self._unconditional(outputs, batch), strict=True):
+                for entry, values in zip(collected, self._unconditional(outputs), strict=True):
                     entry.unconditional = values
             if "samples" in self.needs and not collected[0].samples:
                 self._add_samples(collected, context, batch)
@@ -212,12 +215,12 @@ class Collector:
         settings = self._decoding(batch)
         if settings != GREEDY or not self._has_own_loop(context):
             outputs = self._generate(context, settings)
-            return [Collected(text) for text in self._score(context, outputs, batch)]
-        found = self._decoded(context, batch, greedy=True)
-        collected = [Collected(texts[0], samples=texts[1:]) for texts in found]
+            return [Collected(text) for text in self._score(context, outputs)]
+        decoded = self._decoded(context, batch, greedy=True)
+        collected = [Collected(texts[0], samples=texts[1:]) for texts in decoded]
         if self.settings.mc_samples:
             outputs = [entry.output.tokens for entry in collected]
-            for entry, scored in zip(collected, self._score(context, outputs, batch), strict=True):
+            for entry, scored in zip(collected, self._score(context, outputs), strict=True):
                 entry.output = scored
         return collected
 
@@ -233,26 +236,24 @@ class Collector:
         """The greedy text of each row, if wanted, and then its samples, if needed, from one loop."""
         count = self.settings.num_samples if "samples" in self.needs else 0
         first: list[int | None] = [None] if greedy else []
-        seeds = [
-            [*first, *(stream_seed(self.settings.seed, row, sample) for sample in range(count))] for row in batch.rows
-        ]
+        seeds = [[*first, *self._sample_seeds(prompt, count)] for prompt in batch.prompts]
         limit, warp = self.settings.max_new_tokens, warper(**self._sampling())
         decoder = Decoder(self.model, self._end_tokens(), self.tokenizer.pad_token_id, limit, warp)
         return [[self._scored_text(*text) for text in texts] for texts in decoder.decode(context, seeds)]
 
     def _decoding(self, batch: Batch) -> dict[str, Any]:
-        """How the output is generated. Where it is sampled, each row is drawn from its own stream."""
+        """How the output is generated. Where it is sampled, each source has its own random stream."""
         settings = {**GREEDY, **self.settings.generation}
         if not settings["do_sample"] or settings["num_beams"] > 1:
             return settings
         warpers = {name: settings.pop(name) for name in ("temperature", "top_k", "top_p") if name in settings}
-        seeds = [stream_seed(self.settings.seed, row, OUTPUT) for row in batch.rows]
+        seeds = [stream_seed(self.settings.seed, prompt, OUTPUT) for prompt in batch.prompts]
         return {**settings, "do_sample": False, "logits_processor": sampler(seeds, self.model.device, **warpers)}
 
-    def _unconditional(self, outputs: list[list[int]], batch: Batch) -> list[np.ndarray]:
+    def _unconditional(self, outputs: list[list[int]]) -> list[np.ndarray]:
         """ln p(y_t | y_<t) of each output under the empty source."""
         nothing = self._read([self._empty_source()] * len(outputs))
-        return [scored.log_probability for scored in self._score(nothing, outputs, batch)]
+        return [scored.log_probability for scored in self._score(nothing, outputs)]
 
     def _add_samples(self, collected: list[Collected], context: dict[str, Any], batch: Batch) -> None:
         if self._has_own_loop(context):
@@ -260,12 +261,15 @@ class Collector:
                 entry.samples = texts
             return
         count = self.settings.num_samples
-        seeds = [stream_seed(self.settings.seed, row, sample) for row in batch.rows for sample in range(count)]
+        seeds = [seed for prompt in batch.prompts for seed in self._sample_seeds(prompt, count)]
         draw = sampler(seeds, self.model.device, **self._sampling())
         repeated = self._repeated(context, count)
         samples = self._describe(repeated, self._generate(repeated, {**GREEDY, "logits_processor": draw}))
         for number, entry in enumerate(collected):
             entry.samples = samples[number * count : (number + 1) * count]
+
+    def _sample_seeds(self, prompt: list[int], count: int) -> list[int]:
+        return [stream_seed(self.settings.seed, prompt, sample) for sample in range(count)]
 
     def _sampling(self) -> dict[str, Any]:
         return self.settings.sampling
@@ -316,12 +320,12 @@ class Collector:
         start = 1 if self.is_seq2seq else context["input_ids"].shape[1]
         return [self._until_end(row) for row in tokens[:, start:].tolist()]
 
-    def _score(self, context: dict[str, Any], outputs: list[list[int]], batch: Batch) -> list[ScoredText]:
+    def _score(self, context: dict[str, Any], outputs: list[list[int]]) -> list[ScoredText]:
         """Each output as the model sees it, by its mean distribution over dropout where that is asked for."""
         if not self.settings.mc_samples:
             return self._describe(context, outputs)
         inputs = self._read_ids(context["prompts"]) if self.is_seq2seq else context  # the encoder's dropout counts too
-        with active_dropout(self.model, stream_seed(self.settings.seed, batch.rows[0], DROPOUT)):
+        with active_dropout(self.model, self.settings.seed):
             return self._describe(inputs, outputs, self.settings.mc_samples)
 
     def _describe(self, context: dict[str, Any], outputs: list[list[int]], passes: int = 1) -> list[ScoredText]:

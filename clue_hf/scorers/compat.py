@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from ..kernels import logit_statistics
-from .collection import Batch, Collector, ScoredText
+from .collection import Collector, ScoredText
 from .mutual_information import ConditionalPointwiseMutualInformation
 
 
@@ -46,7 +46,7 @@ class PolygraphCollector(Collector):
     def _sampling(self) -> dict[str, Any]:
         return {"top_k": TOP_K, **self.settings.sampling}
 
-    def _score(self, context: dict[str, Any], outputs: list[list[int]], batch: Batch) -> list[ScoredText]:
+    def _score(self, context: dict[str, Any], outputs: list[list[int]]) -> list[ScoredText]:
         return self._describe(context, outputs)
 
     def _describe(self, context: dict[str, Any], outputs: list[list[int]], passes: int = 1) -> list[ScoredText]:
@@ -67,7 +67,7 @@ class PolygraphCollector(Collector):
         found = torch.stack([column.float() for column in logit_statistics(logits, kept)], -1).double().cpu().numpy()
         return np.split(found, np.cumsum([len(tokens) for tokens in beginnings])[:-1])
 
-    def _unconditional(self, outputs: list[list[int]], batch: Batch) -> list[np.ndarray]:
+    def _unconditional(self, outputs: list[list[int]]) -> list[np.ndarray]:
         return [self._read_late(tokens) for tokens in outputs]
 
     def _read_late(self, tokens: list[int]) -> np.ndarray:

@@ -23,7 +23,8 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from ..errors import UserError
 from ..kernels.fused_linear import BLOCK_ELEMENTS, CHUNK_SIZE, compute_dtype, linear_logits
-from ..tasks.head import head_replaced, read_head, unwrap
+from ..models.kind import unwrap
+from ..tasks.head import head_replaced, read_head
 
 
 #: Steps whose random numbers are drawn at once.

@@ -1,4 +1,4 @@
-"""Sampling that gives every row its own random stream: a sample does not depend on the batch it is drawn in."""
+"""Sampling that gives every source its own random stream: its samples do not depend on the batch or the row."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class GumbelNoise(LogitsProcessor):
 
 def warpers(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> list[LogitsProcessor]:
     """What changes the distribution that is sampled from; nothing by default."""
-    found: list[LogitsProcessor] = []
+    chosen: list[LogitsProcessor] = []
     if temperature != 1.0:
-        found.append(TemperatureLogitsWarper(temperature))
+        chosen.append(TemperatureLogitsWarper(temperature))
     if top_k:
-        found.append(TopKLogitsWarper(top_k))
+        chosen.append(TopKLogitsWarper(top_k))
     if top_p < 1.0:
-        found.append(TopPLogitsWarper(top_p))
-    return found
+        chosen.append(TopPLogitsWarper(top_p))
+    return chosen
 
 
 def warper(**settings: Any) -> Callable[[torch.Tensor], torch.Tensor] | None:
@@ -61,7 +61,7 @@ def sampler(seeds: Sequence[int], device: torch.device, **settings: Any) -> Logi
     return LogitsProcessorList([*warpers(**settings), GumbelNoise(seeds, device)])
 
 
-def stream_seed(seed: int, row: int, sample: int) -> int:
-    """The seed of one sample of one row: streams of neighbouring numbers have nothing in common."""
-    digest = hashlib.blake2b(f"{seed} {row} {sample}".encode(), digest_size=8).digest()
+def stream_seed(seed: int, prompt: Sequence[int], sample: int) -> int:
+    """The seed of one sample of a source, from its token ids: two streams have nothing in common."""
+    digest = hashlib.blake2b(f"{seed} {sample} {list(prompt)}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1

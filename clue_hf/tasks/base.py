@@ -111,6 +111,10 @@ class Task(ABC):
         """A dataset of raw examples as the model takes them; one that already is comes back as it is."""
         return dataset
 
+    def saved_settings(self) -> dict[str, Any]:
+        """What `uncertainty.json` keeps of how error and uncertainty are found."""
+        return {}
+
     def collator(self, config: CLUEConfig) -> Any:
         """Makes batches of prepared examples; `None` leaves it to transformers."""
         return None

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from ..functional import error_and_entropy
+from ..inputs.labels import number_dataset
 from ..kernels import logit_statistics
 from .base import Prediction
 from .passes import PassTask
@@ -47,10 +48,11 @@ class ClassificationTask(PassTask):
     ) -> None:
         super().__init__(model, mc_samples, seed, data, plain_mc_samples)
 
-    def numbered(self, dataset: Any) -> Any:
-        from ..inputs.class_data import number_rows
+    def saved_settings(self) -> dict[str, Any]:
+        return {"task": "classification", "mc_samples": self.mc_samples}
 
-        return number_rows(dataset)
+    def numbered(self, dataset: Any) -> Any:
+        return number_dataset(dataset)
 
     def predict(
         self, model: nn.Module, inputs: dict[str, Any], objective: Objective, return_outputs: bool = False

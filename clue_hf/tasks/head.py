@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from accelerate.utils import extract_model_from_parallel
 from torch import nn
 from torch.distributed.tensor import DTensor
 from transformers.utils import ModelOutput
 
 from ..kernels.fused_linear import compute_dtype
+from ..models.kind import unwrap
 
 
 @dataclass
@@ -22,12 +22,6 @@ class LinearHead:
 
     weight: torch.Tensor
     bias: torch.Tensor | None
-
-
-def unwrap(model: Any) -> Any:
-    """The transformers model inside DDP, torch.compile and PEFT wrappers."""
-    model = extract_model_from_parallel(model, keep_torch_compile=False)
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def read_head(base: Any) -> LinearHead:

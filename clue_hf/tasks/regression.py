@@ -56,6 +56,9 @@ class RegressionTask(PassTask):
         super().__init__(model, mc_samples, seed, data, plain_mc_samples)
         self.min_variance = min_variance
 
+    def saved_settings(self) -> dict[str, Any]:
+        return {"task": "regression", "mc_samples": self.mc_samples, "min_variance": float(self.min_variance)}
+
     def predict(
         self, model: nn.Module, inputs: dict[str, Any], objective: Objective, return_outputs: bool = False
     ) -> Prediction:

@@ -11,11 +11,12 @@ from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from ..functional import error_and_entropy
-from ..inputs.texts import check_tokens, prepare_text_dataset
+from ..inputs.text import check_tokens, prepare_text_dataset
 from ..kernels import fused_linear_objective, linear_statistics, logit_statistics, mixture_statistics
+from ..models.kind import text_task, unwrap
 from ..models.tokenizer import with_padding
 from .base import Prediction, Task
-from .head import LinearHead, head_replaced, read_head, unwrap, why_not_fusable
+from .head import LinearHead, head_replaced, read_head, why_not_fusable
 
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class TextTask(Task):
     ) -> None:
         _refuse_virtual_tokens(model)
         self.vocabularies = _vocabularies(unwrap(model).config)
-        self.kind: Kind = text_kind(unwrap(model).config) if kind == "auto" else kind  # type: ignore[assignment]
+        self.kind: Kind = text_task(unwrap(model).config) if kind == "auto" else kind  # type: ignore[assignment]
         self.fused_head = fused_head
         self.tokenizer = None if tokenizer is None else with_padding(tokenizer)
         # by the type of the model that is called: the bare one, or one wrapped for several processes
@@ -212,11 +213,6 @@ class TextTask(Task):
             if reason is not None and self.fused_head == "auto":
                 logger.warning(f"The output layer is not fused with the loss, which runs on the logits: {reason}.")
         return self._fusable[type(model)]
-
-
-def text_kind(config: Any) -> Kind:
-    """`"seq2seq"` or `"causal"`, from a model's config."""
-    return "seq2seq" if getattr(config, "is_encoder_decoder", False) else "causal"
 
 
 def _example_of_each_label(labels: torch.Tensor) -> torch.Tensor:

@@ -14,6 +14,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
 from ..errors import UserError
+from ..files import write_json
 
 
 logger = logging.get_logger(__name__)
@@ -28,22 +29,7 @@ def write_manifest(folder: Path) -> None:
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST):
         digest, size = _digest(path, keep=True)
         files[path.relative_to(folder).as_posix()] = {"size": size, "sha256": digest}
-    write_durably(folder / MANIFEST, json.dumps({"version": 1, "files": files}, indent=1) + "\n")
-
-
-def write_durably(path: Path, text: str) -> None:
-    """Writes a file that is either the old one or the new one, whatever happens: temporary, fsync, rename."""
-    temporary = path.with_name(f"{path.name}.tmp")
-    try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
+    write_json(folder / MANIFEST, {"version": 1, "files": files}, indent=1)
 
 
 def damage(folder: Path, content: bool = True) -> str | None:
@@ -135,12 +121,3 @@ def _digest(path: Path, keep: bool = False) -> tuple[str, int]:
         if keep:
             os.fsync(file.fileno())
     return found.hexdigest(), size
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

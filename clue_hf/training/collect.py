@@ -63,7 +63,7 @@ def _collect(
     description: str,
 ) -> tuple[np.ndarray, np.ndarray]:
     """What is predicted for every row, and its label."""
-    loader = _make_loader(trainer, dataset)
+    loader = make_loader(trainer, dataset)
     model = trainer.model
     was_training = model.training
     model.eval()
@@ -81,7 +81,7 @@ def _collect(
     return predicted.astype(np.float64), labels
 
 
-def _make_loader(trainer: CLUETrainer, dataset: Any) -> Any:
+def make_loader(trainer: CLUETrainer, dataset: Any) -> Any:
     """A loader of its own: with persistent workers, the one for evaluation may be a kept one, of other data."""
     persistent, trainer.args.dataloader_persistent_workers = trainer.args.dataloader_persistent_workers, False
     try:

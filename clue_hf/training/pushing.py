@@ -12,6 +12,9 @@ from transformers.utils import logging
 from transformers.utils.hub import PushInProgress
 
 from ..errors import UserError
+from ..hub.card import CardOptions, is_ours, write_card
+from ..hub.card_model import Training, named_settings, read_training
+from ..hub.push import collect_files, create_repo, push_folder, run_in_background
 
 
 logger = logging.get_logger(__name__)
@@ -37,14 +40,15 @@ class PushMixin(Trainer):
         if card is not None:
             path.write_bytes(card)  # PEFT writes into the card that it finds
 
-    def init_hf_repo(self, token: str | None = None) -> None:
-        from ..hub.push import check_target, hub_errors
-
+    def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
+        if not self.is_world_process_zero():
+            return
         name = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
-        if self.is_world_process_zero():
-            check_target(name, token or self.args.hub_token)
-        with hub_errors(name):
-            super().init_hf_repo(token)
+        self.hub_model_id = create_repo(name, self._private(private), token or self.args.hub_token)
+        self.push_in_progress = None
+
+    def _private(self, private: bool | None) -> bool | None:
+        return self.args.hub_private_repo if private is None else private
 
     def create_model_card(
         self,
@@ -62,8 +66,6 @@ class PushMixin(Trainer):
         Writes the card of the model in `output_dir`: how to ask it for its uncertainty, how it was trained, and what
         a report there says. A card that somebody wrote is kept. `tasks` and `dataset_args` come from the model itself.
         """
-        from ..hub.card import CardOptions, is_ours, write_card
-
         path = Path(self.args.output_dir) / CARD
         if not self.is_world_process_zero() or (path.exists() and not is_ours(path)):
             return
@@ -78,8 +80,6 @@ class PushMixin(Trainer):
 
     def _known_training(self, base_model: str | None) -> Any:
         """What the trainer knows of itself, where no `results.json` tells more."""
-        from ..hub.card_model import Training, named_settings, read_training
-
         found = read_training(Path(self.args.output_dir))
         if found.is_known:
             return found
@@ -100,6 +100,7 @@ class PushMixin(Trainer):
         blocking: bool = True,
         token: str | None = None,
         revision: str | None = None,
+        private: bool | None = None,
         **kwargs: Any,
     ) -> Any:
         """
@@ -107,22 +108,23 @@ class PushMixin(Trainer):
 
         Args:
             commit_message (`str`, *optional*, defaults to `"End of training"`):
-                Of the commit.
+                Message of the commit.
             blocking (`bool`, *optional*, defaults to `True`):
-                Wait until it is done, and raise where it fails.
+                Wait until the upload is done, and raise if it fails.
             token (`str`, *optional*):
                 By default `args.hub_token`, or that of `hf auth login`.
             revision (`str`, *optional*):
                 Branch; by default `args.hub_revision`, or `main`.
+            private (`bool`, *optional*):
+                Whether the repository is private; by default `args.hub_private_repo`. `True` raises if the repository
+                exists already and is public.
             kwargs (*optional*):
                 Arguments of [`create_model_card`].
         """
-        from ..hub.push import push_folder, run_in_background
-
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         token = token or self.args.hub_token
         if self.hub_model_id is None:
-            self.init_hf_repo(token=token)
+            self.init_hf_repo(token=token, private=private)
         self.save_model(_internal_call=True)  # on all processes
         if not self.is_world_process_zero():
             return None
@@ -131,7 +133,7 @@ class PushMixin(Trainer):
         settings = {
             "revision": revision or self.args.hub_revision,
             "commit_message": commit_message,
-            "private": self.args.hub_private_repo,
+            "private": self._private(private),
             "token": token,
         }
         folder, name = Path(self.args.output_dir), str(self.hub_model_id)
@@ -149,8 +151,6 @@ class PushMixin(Trainer):
         busy: Any = self.push_in_progress
         if not self.args.hub_always_push and busy is not None and not busy.is_done():
             return
-        from ..hub.push import collect_files, run_in_background
-
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         if self.args.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
             logger.warning_once(

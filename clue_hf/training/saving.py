@@ -19,8 +19,12 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
 from ..errors import UserError
+from ..files import write_json
+from ..inputs.base import InputSettings
+from ..models.uncertainty_file import write_uncertainty
 from ..objectives import Objective
-from .checkpoints import damage, last_whole_checkpoint, remove, rotate, write_durably, write_manifest
+from ..tasks import Task
+from .checkpoints import damage, last_whole_checkpoint, remove, rotate, write_manifest
 from .guards import TERMINATED, Termination
 from .locks import alone
 
@@ -50,6 +54,7 @@ class SavingMixin(Trainer):
     args: Any
     model: Any
     objective: Objective
+    task: Task
     termination: Termination
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
@@ -129,7 +134,10 @@ class SavingMixin(Trainer):
             (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle, with the token in it
             changes = getattr(self, "_changes", [])
             content = {"fixed": self._settings(), "changes": changes, "all": self.args.to_dict()}
-            write_durably(folder / SETTINGS, json.dumps(content, indent=1, default=str) + "\n")
+            write_json(folder / SETTINGS, content, indent=1)
+            # what it takes to use the model again
+            inputs = InputSettings.from_config(self.args).to_dict()
+            write_uncertainty(folder, **self.task.saved_settings(), inputs=inputs)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"

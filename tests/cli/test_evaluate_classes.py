@@ -12,7 +12,7 @@ from clue_hf.cli.main import main
 from clue_hf.evaluation.classes.evaluator import ClassificationEvaluator
 from clue_hf.evaluation.classes.report import ClassificationReport
 from clue_hf.experiments.arguments import parse_severities
-from clue_hf.inputs.class_rows import images_of_file
+from clue_hf.inputs.image_rows import images_of_file
 from clue_hf.models.loading import load_classifier, load_image_processor
 from clue_hf.models.uncertainty_file import write_uncertainty
 

@@ -23,11 +23,12 @@ from clue_hf.data.embedded.diabetes import load_diabetes_splits
 from clue_hf.data.targets import TargetScale
 from clue_hf.evaluation.numbers.evaluator import RegressionEvaluator
 from clue_hf.evaluation.numbers.report import RegressionReport
+from clue_hf.inputs.processing import load_processing_class
 from clue_hf.models.ensemble import Ensemble
-from clue_hf.models.loading import load_config, load_processing_class, load_regressor
+from clue_hf.models.kind import config_kind
+from clue_hf.models.loading import load_config, load_regressor
 from clue_hf.models.uncertainty_file import write_uncertainty
 from clue_hf.posthoc import ErrorPredictor, QuantileCalibrator
-from clue_hf.predictors.loading import model_kind
 
 
 @pytest.fixture(scope="module")
@@ -232,9 +233,9 @@ def test_a_damaged_part_of_the_model_is_named(here, part, value, capsys):
 
 def test_a_language_model_with_one_label_is_none(tmp_path):
     make_model("gpt2", num_labels=1).save_pretrained(tmp_path / "lm")
-    assert model_kind(load_config(str(tmp_path / "lm"))) == "text"
+    assert config_kind(load_config(str(tmp_path / "lm"))).family == "text"
     make_number_bert(tmp_path / "bert")
-    assert model_kind(load_config(str(tmp_path / "bert"))) == "regression"
+    assert config_kind(load_config(str(tmp_path / "bert"))).task == "regression"
 
 
 def test_a_test_file_alone_will_do(here):

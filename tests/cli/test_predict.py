@@ -182,17 +182,17 @@ def unfinished(here, tmp_path, monkeypatch, capsys):
 
 def test_what_is_unfinished_is_neither_lost_nor_mixed(here, unfinished, expected, tmp_path, capsys):
     assert main(words(unfinished)) == 2
-    assert "holds 16 answers of an interrupted run" in capsys.readouterr().err
+    assert "holds 16 finished rows of an interrupted run" in capsys.readouterr().err
     assert main(words(unfinished, "--resume", "true", "--scorer", "msp")) == 2
     assert "another scorer: None, now 'msp'" in capsys.readouterr().err
     lines = Path("long.txt").read_text().splitlines()
     changed = tmp_path / "long.txt"
     changed.write_text("\n".join([*lines[:3], "other", *lines[4:]]))
     assert main(words(unfinished, "--resume", "true", file=str(changed))) == 2
-    assert "Row 3 (counted from 0) of the input has changed" in capsys.readouterr().err
+    assert "row 3 (counted from 0) of the input has changed" in capsys.readouterr().err
     changed.write_text("\n".join(lines[:9]))
     assert main(words(unfinished, "--resume", "true", file=str(changed))) == 2
-    assert "Row 9 (counted from 0) of the input is gone" in capsys.readouterr().err
+    assert "row 9 (counted from 0) of the input is gone" in capsys.readouterr().err
     changed.write_text("\n".join([*lines, lines[0]]))  # a file that has grown is fine
     assert main(words(unfinished, "--resume", "true", file=str(changed))) == 0
     assert lines_of(unfinished)[:LONG] == expected

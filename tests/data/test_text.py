@@ -4,7 +4,7 @@ from helpers import SENTENCES, TRANSLATIONS, make_tokenizer
 
 from clue_hf import CLUEConfig
 from clue_hf.errors import UserError
-from clue_hf.inputs.texts import prepare_text_dataset
+from clue_hf.inputs.text import prepare_text_dataset
 
 
 TEMPLATE = (

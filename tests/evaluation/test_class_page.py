@@ -8,7 +8,7 @@ from evaluation.figures import check_figure
 from PIL import Image
 
 from clue_hf.data.image_dataset import ImageDataset
-from clue_hf.evaluation.classes.measures import ClassPredictions, measure, measure_detection
+from clue_hf.evaluation.classes.measures import measure, measure_detection
 from clue_hf.evaluation.classes.page import write_class_page
 from clue_hf.evaluation.classes.plots import plot_class_report
 from clue_hf.evaluation.classes.report import ClassificationReport
@@ -19,10 +19,12 @@ from clue_hf.evaluation.classes.selection import (
     confident_errors,
     kept_accuracy,
 )
-from clue_hf.inputs.class_rows import ImageRows, TextRows
+from clue_hf.inputs.image_rows import ImageRows
 from clue_hf.inputs.images import ImageTransform
+from clue_hf.inputs.text_rows import TextRows
 from clue_hf.metrics import aurc, expected_calibration_error
 from clue_hf.posthoc import TemperatureCalibrator
+from clue_hf.predictors.classes import ClassPredictions
 
 
 HOSTILE = [
@@ -54,9 +56,9 @@ def make_report(n=120, names=("cat", "dog", "bird"), seed=0, texts=None, shifted
                    "uncertainty": "entropy", "interval": "95 %"}  # fmt: skip
     if texts is None:
         dataset = ImageDataset(rng.integers(0, 256, (n, 8, 8, 3), np.uint8), labels, list(names))
-        rows = ImageRows(dataset, TRANSFORM, labels)
+        rows = ImageRows(dataset, TRANSFORM)
     else:
-        rows = TextRows(list(range(n)), None, labels, [texts[row % len(texts)] for row in range(n)])
+        rows = TextRows({}, None, [texts[row % len(texts)] for row in range(n)])
     return ClassificationReport(
         list(names),
         raw,

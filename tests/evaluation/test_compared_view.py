@@ -48,8 +48,7 @@ def view(name="test", method="<b>clue</b>"):
         method: [{"error": measured(1.1), "ece": measured(0.1)}] * 2,
         "undefined": [{"error": Measured(float("nan"), "no items", 0, np.full(100, np.nan))} | {"ece": measured(1.0)}],
     }
-    with pytest.warns(RuntimeWarning):
-        compared = compare_methods(runs, "ce", ["error", "ece"])
+    compared = compare_methods(runs, "ce", ["error", "ece"])
     curves = {name: {"msp": np.linspace(0, 1, 101), "pmi": np.linspace(1, 0.5, 101)} for name in runs}
     return ComparedView(
         name, "ce", compared, {"": {"error": "error", "ece": "ECE"}, "More <i>": {"ece": "ECE"}},

@@ -230,6 +230,13 @@ def test_confidence_is_learned_from_the_other_examples(report):
     assert report.metrics["scorers"]["perplexity"]["confidence_ece"]["value"] < 0.2
 
 
+def test_without_resamples_it_says_that_there_are_no_intervals(parts):
+    report = evaluate(parts, ROWS[:4], scorers=["msp"], resamples=0)
+    assert "Intervals: none computed (0 resamples)." in report.summary()
+    assert "bootstrap" not in report.summary()
+    assert "[" not in report.table()
+
+
 def test_a_metric_that_is_not_defined_says_why(parts):
     rows = [{"source": row["source"], "target": "zzz"} for row in ROWS[:4]]
     report = evaluate(parts, rows, scorers=["msp"], quality="rouge2")

@@ -24,13 +24,13 @@ from scipy.stats import norm
 from clue_hf import RegressionEvaluator, RegressionReport, UserError
 from clue_hf.data.embedded.diabetes import load_diabetes_splits
 from clue_hf.data.targets import TargetScale
-from clue_hf.evaluation.numbers.measures import RegressionPredictions, measure
-from clue_hf.evaluation.prediction_evaluator import batch_seed
+from clue_hf.evaluation.numbers.measures import measure
 from clue_hf.inputs.images import ImageTransform, eval_collator
 from clue_hf.metrics import paired_regression_differences, regression_report
 from clue_hf.models.ensemble import Ensemble
 from clue_hf.models.mc_dropout import active_dropout, mc_logits
 from clue_hf.posthoc import ErrorPredictor, QuantileCalibrator
+from clue_hf.predictors.numbers import RegressionPredictions
 
 
 SPLITS = load_diabetes_splits()
@@ -76,13 +76,13 @@ def moments(model, preprocessor, rows, passes, batch_size=32, seed=42):
     """Mean and std in units of the target, without any of the evaluator's parts but the seeds of its masks."""
     tensors = preprocessor(rows, target=False)
     found = []
-    for number, start in enumerate(range(0, len(rows), batch_size)):
+    for start in range(0, len(rows), batch_size):
         batch = {name: tensor[start : start + batch_size] for name, tensor in tensors.items()}
         with torch.no_grad():
             if not passes:
                 found.append(model(**batch).logits[None])
                 continue
-            with active_dropout(model, batch_seed(seed, number)):
+            with active_dropout(model, seed):
                 found.append(mc_logits(model, batch, passes))
     every = torch.cat(found, 1)[..., 0].double().numpy()
     variance = every.var(0, ddof=1) if passes else np.zeros(len(rows))
@@ -240,6 +240,13 @@ def test_rows_without_a_target_are_predicted(tabular, whole_report):
     # a target that is there does not matter, not even a missing one
     missing = evaluator(model, preprocessor, mc_samples=0).predict({**columns, TARGET: [None, 1.0, 2.0]})
     assert np.array_equal(missing.mean, plain.mean)
+
+
+def test_without_resamples_it_says_that_there_are_no_intervals(tabular):
+    report = evaluator(*tabular, mc_samples=0, resamples=0).evaluate(TEST)
+    assert "Intervals: none computed (0 resamples)." in report.summary()
+    assert "bootstrap" not in report.summary()
+    assert "[" not in report.table()
 
 
 def test_what_was_done_to_the_rows_is_told(tabular):

@@ -8,7 +8,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from clue_hf import ClassificationEvaluator, UncertaintyEvaluator
 from clue_hf.data.embedded.phrases import phrase_rows
-from clue_hf.evaluation.report import write_json
+from clue_hf.files import write_json
 from clue_hf.hub.card import REPORT
 
 

@@ -5,13 +5,14 @@ import shutil
 
 import numpy as np
 import pytest
-from hub.reported import save_reported_classes, save_reported_texts
+from class_models import make_bert, text_data
+from hub.reported import save_numbers, save_reported_classes, save_reported_texts
 from huggingface_hub import ModelCard
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from clue_hf import UserError
+from clue_hf import ClassificationEvaluator, UserError
 from clue_hf.hub.card import REPORT, CardOptions, is_ours, make_card, write_card
 from clue_hf.hub.card_model import read_training
 from clue_hf.hub.escape import code_block, code_span, markdown_text, one_line, shareable_command, without_folders
@@ -173,6 +174,17 @@ def test_the_same_report_gives_the_same_bytes_anywhere(made, tmp_path, monkeypat
     assert write_card("other", options=CardOptions("me/clue")).read_bytes() == first
     assert b"/home/" not in first
     assert str(made).encode() not in first
+
+
+def test_a_report_in_memory_gives_the_card_of_its_file(tmp_path):
+    classifier, tokenizer = make_bert(tmp_path)
+    evaluator = ClassificationEvaluator(classifier, tokenizer, 0, "isotonic", resamples=20)
+    told = {"model": "bert", "data": "owner/opinions (test)"}
+    report = evaluator.evaluate(text_data(), validation=text_data(), description=told)
+    in_memory = write_card(tmp_path, report=report).read_text()
+    assert results_of(in_memory)["ece", "calibrated"] == report.metrics["calibrated"]["ece"].value
+    save_numbers(report, tmp_path / REPORT)
+    assert write_card(tmp_path).read_text() == in_memory
 
 
 def test_limits_are_those_of_the_report(made, tmp_path):

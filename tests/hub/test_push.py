@@ -1,5 +1,6 @@
 """Pushing for real, with the Hub's own client, to the endpoint of the tests."""
 
+import inspect
 import json
 import os
 import shutil
@@ -12,9 +13,9 @@ from hub.endpoint import run_client
 from hub.reported import save_learned, save_reported_classes, save_reported_texts
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, TrainingArguments
+from transformers import AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, Trainer, TrainingArguments
 
-from clue_hf import UserError
+from clue_hf import CLUETrainer, UserError
 from clue_hf.hub.card import REPORT, CardOptions, is_ours, write_card
 from clue_hf.hub.push import check_secrets, collect_files, renew_card
 from clue_hf.models.uncertainty_file import write_uncertainty
@@ -296,6 +297,41 @@ def test_training_pushes_only_the_model(hub, tmp_path):
     assert [text in received for text in (hub.token.encode(), b"training_args.bin", b"optimizer.pt")] == [False] * 3
     assert not (tmp_path / "out/clue/training_args.bin").exists()
     assert hub.token not in (tmp_path / "out/clue/training_settings.json").read_text()  # which stays here anyway
+
+
+PUSH_A_TRAINER = """
+from clue_hf import CLUEConfig, CLUETrainer
+from clue_hf.errors import UserError
+
+def trainer(name):
+    settings = {"use_cpu": True, "report_to": "none", "hub_model_id": name}
+    return CLUETrainer("base", CLUEConfig(name.split("/")[-1], **settings))
+
+trainer("me/hidden").push_to_hub(private=True)
+trainer("me/shown").push_to_hub("first", private=False)
+try:
+    trainer("me/shown").push_to_hub("second", private=True)
+except UserError as error:
+    print(error)
+"""
+
+
+def test_a_trainer_pushes_to_a_private_repository(hub, tmp_path):
+    """As `Trainer.push_to_hub(private=True)` of transformers 5.23; what must stay private is never shown."""
+    save_learned(tmp_path / "base")
+    done = run_client(PUSH_A_TRAINER, hub, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert hub.repos["me/hidden"].private
+    assert not hub.repos["me/shown"].private
+    assert "model.safetensors" in hub.repos["me/hidden"].files()
+    assert "second" not in [commit.title for commit in hub.repos["me/shown"].commits]
+    assert "me/shown is there already, and public" in done.stdout
+
+
+def test_a_trainer_takes_what_that_of_transformers_takes():
+    for name in ("push_to_hub", "init_hf_repo", "create_model_card"):
+        ours, theirs = (inspect.signature(getattr(owner, name)).parameters for owner in (CLUETrainer, Trainer))
+        assert [parameter for parameter in ours if parameter in theirs] == list(theirs)
 
 
 # ---- what is collected, without a Hub ----

@@ -238,8 +238,17 @@ def test_mean_and_variance_over_all_masks_there_are():
     assert variance.min() > 1e-4
     assert ((found.mean(0) - mean).abs() < 4.5 * (variance / passes).sqrt()).all()
     assert ((found.var(0) - variance).abs() < 4.5 * ((fourth - variance**2) / passes).sqrt()).all()
-    covariance = torch.cov((found - mean).T) / variance.sqrt() / variance.sqrt()[:, None]
-    assert (covariance - torch.eye(ROWS)).abs().max() < 0.05  # every row has masks of its own
+    # the rows of an evaluation share their masks; in training every row has masks of its own
+    scale = variance.sqrt() * variance.sqrt()[:, None]
+    expected = (chances * (outputs - mean)).T @ (outputs - mean) / scale
+    assert (torch.cov(found.T) / scale - expected).abs().max() < 0.05
+    model.train()
+    for module in model.modules():
+        module.training = not isinstance(module, nn.BatchNorm1d)
+    torch.manual_seed(0)
+    found = mc_logits(model, inputs, passes)[..., 0].detach()
+    assert ((found.mean(0) - mean).abs() < 4.5 * (variance / passes).sqrt()).all()
+    assert (torch.cov(found.T) / scale - torch.eye(ROWS)).abs().max() < 0.05
 
 
 def test_the_start_of_training():

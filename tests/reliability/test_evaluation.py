@@ -16,9 +16,9 @@ from number_models import make_number_bert, number_texts
 
 from clue_hf.cli.main import main
 from clue_hf.data.embedded.phrases import phrase_rows
-from clue_hf.evaluation.report import write_lines
 from clue_hf.evaluation.text.examples import FINISHED, UNFINISHED, ExampleFile
 from clue_hf.evaluation.text.measures import measure
+from clue_hf.files import write_lines
 
 
 #: `clue-hf`, but an evaluation says when it has a batch and takes its time over it.
@@ -123,7 +123,7 @@ def test_killed_and_resumed_it_leaves_the_report_of_an_evaluation_that_was_not(t
     kept = log.read_bytes()
     finished = kept.count(b"\n") - 1
     assert 16 <= finished < ROWS
-    log.write_bytes(kept + b'{"row": 39, "sou')
+    log.write_bytes(kept + b'0123abcd {"row": 39, "sou')
     assert main(words) == 2
     assert "Continue it with --resume" in capsys.readouterr().err
     assert main([*words, "--resume", "true"]) == 0
@@ -131,7 +131,7 @@ def test_killed_and_resumed_it_leaves_the_report_of_an_evaluation_that_was_not(t
     resumed, whole = content("report"), content("whole")
     assert {FINISHED, "report.json", "report.html", "summary.md"} <= set(whole)
     assert resumed == whole
-    rows = {json.loads(line)["row"]: line for line in kept.splitlines()[1:]}
+    rows = {json.loads(line[9:])["row"]: line[9:] for line in kept.splitlines()[1:]}
     lines = whole[FINISHED].splitlines()
     assert all(lines[row] == line for row, line in rows.items())
 

@@ -90,9 +90,42 @@ def test_scores_do_not_depend_on_batch_size_padding_or_order(kind):
     for one, five in zip(run(sources, 1, list(SCORERS)), run(sources, 5, list(SCORERS)), strict=True):
         assert one.text == five.text
         assert one.scores == pytest.approx(five.scores, rel=1e-5, abs=1e-5)
-    names = [name for name, scorer in SCORERS.items() if "samples" not in scorer.needs]
-    for one, other in zip(run(sources, 1, names), run(sources[::-1], 3, names)[::-1], strict=True):
+    for one, other in zip(run(sources, 1, list(SCORERS)), run(sources[::-1], 3, list(SCORERS))[::-1], strict=True):
+        assert one.text == other.text
         assert one.scores == pytest.approx(other.scores, rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["t5", "gpt2"])
+@pytest.mark.parametrize("generation", [{}, {"do_sample": True, "temperature": 0.9}, {"num_beams": 2}])
+def test_a_source_alone_is_answered_as_among_others(kind, generation):
+    """Samples, sampled outputs and scores under dropout, whatever the row's number and its batch."""
+    model, tokenizer = make_model(kind, dropout=True), tokenizer_for(kind)
+    sources, targets = [*SENTENCES[:4], "the old cat eats an apple . " * 3], TRANSLATIONS[:5]
+    settings = CollectionSettings(
+        max_new_tokens=7, num_samples=3, mc_samples=4, generation=generation, source_prefix="the "
+    )
+    together = Collector(model, tokenizer, EVERYTHING, settings).collect(sources, references=targets)
+    collector = Collector(model, tokenizer, EVERYTHING, settings)
+    for source, target, expected in zip(sources, targets, together, strict=True):
+        [batch] = collector.plan([source], first_row=1000)
+        assert batch.rows == [1000]
+        [alone] = collector.collect_batch(batch, references=[target])
+        texts = [[entry.output, entry.reference, *entry.samples] for entry in (alone, expected)]
+        for one, other in zip(*texts, strict=True):
+            assert one.tokens == other.tokens
+            assert one.log_probability == pytest.approx(other.log_probability, rel=1e-6, abs=1e-5)
+            assert one.entropy == pytest.approx(other.entropy, rel=1e-6, abs=1e-5)
+        assert alone.unconditional == pytest.approx(expected.unconditional, rel=1e-6, abs=1e-5)
+    assert len({tuple(entry.samples[0].tokens) for entry in together}) > 2
+
+
+def test_the_size_of_a_batch_is_an_argument_of_the_plan():
+    collector = Collector(make_model("t5"), tokenizer_for("t5"), frozenset(), CollectionSettings(batch_size=4))
+    for size, expected in ((None, 4), (2, 2), (100, len(SENTENCES))):
+        batches = collector.plan(SENTENCES, batch_size=size)
+        assert max(len(batch.rows) for batch in batches) == expected
+        assert sorted(row for batch in batches for row in batch.rows) == list(range(len(SENTENCES)))
+    assert collector.settings.batch_size == 4
 
 
 @pytest.mark.parametrize("kind", ["t5", "gpt2"])

@@ -10,6 +10,7 @@ from classifiers import NEVER, image_batch, make_frozen_resnet, make_text_classi
 from clue_hf import CLUEConfig
 from clue_hf.errors import UserError
 from clue_hf.models.mc_dropout import active_dropout
+from clue_hf.models.shared_masks import SharedMasks
 from clue_hf.objectives import CLUE, Plain
 from clue_hf.tasks import ClassificationTask, make_task, summarize
 
@@ -21,9 +22,14 @@ def mean_distribution(model, pixel_values, passes, seed):
     """p_MC in float64 by one matrix product per pass, with the masks that a seed yields before the classifier."""
     hidden = model.vit(pixel_values).last_hidden_state[:, 0]
     passes = max(passes, 1)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        masks = F.dropout(torch.ones(passes * len(hidden), hidden.shape[1]), model.classifier.dropout)
+    ones, rate = torch.ones(passes * len(hidden), hidden.shape[1]), model.classifier.dropout
+    if model.training:
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            masks = F.dropout(ones, rate)
+    else:
+        with SharedMasks(seed) as shared, shared.layout(passes, len(hidden)):
+            masks = F.dropout(ones, rate)
     found = []
     for number in range(passes):
         rows = hidden * masks[number * len(hidden) : (number + 1) * len(hidden)]

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from accelerate.utils import broadcast_object_list
+from transformers.utils import logging
 
 from ...data.corruptions import CORRUPTIONS, SEVERITIES
 from ...errors import UserError
 from ...functional import check_choice
-from ...inputs.class_data import class_names_of
-from ...inputs.class_rows import Columns, ImageRows, Rows, make_rows
+from ...inputs.base import Rows
+from ...inputs.image_rows import ImageRows
+from ...inputs.labels import Labelled, class_rows
 from ...metrics import best_threshold, interval_description
 from ...posthoc import CALIBRATORS, Calibrator, ErrorPredictor
+from ...predictors.classes import ClassPredictions, ClassPredictor
 from ...processes import process_state
-from ...tasks import CLASSIFICATION_PASSES, ClassificationTask
 from ...versions import package_versions
 from ..prediction_evaluator import PredictionEvaluator
-from .measures import ClassPredictions, definitions, measure, measure_detection
+from .measures import definitions, measure, measure_detection
 from .report import ClassificationReport
+
+
+logger = logging.get_logger(__name__)
 
 
 class ClassificationEvaluator(PredictionEvaluator):
@@ -67,7 +70,6 @@ class ClassificationEvaluator(PredictionEvaluator):
 
     needs = "image processor or tokenizer"
     calibrators = tuple(CALIBRATORS)
-    usual_passes = CLASSIFICATION_PASSES
 
     def __init__(
         self,
@@ -82,10 +84,15 @@ class ClassificationEvaluator(PredictionEvaluator):
         error_predictor: ErrorPredictor | None = None,
         **columns: Any,
     ) -> None:
-        super().__init__(model, processing_class, mc_samples, calibrator, resamples, batch_size, seed, error_predictor)
+        inputs = self._inputs(processing_class, columns)
+        predictor = ClassPredictor(model, inputs, mc_samples, error_predictor=error_predictor, seed=seed)
+        super().__init__(predictor, calibrator, resamples, batch_size)
         self.class_names = class_names
-        self.columns = Columns(**columns)
-        self.names = class_names_of(model)
+
+    @property
+    def names(self) -> list[str]:
+        """The classes of the model."""
+        return self.predictor.names
 
     def evaluate(
         self,
@@ -123,64 +130,57 @@ class ClassificationEvaluator(PredictionEvaluator):
         self._check_validation(validation)
         for name in corruptions:
             check_choice("corruption", name, tuple(CORRUPTIONS))
-        rows = self._rows(dataset, "evaluation")
+        labelled = self._rows(dataset, "evaluation")
+        rows = labelled.rows
         if corruptions and not isinstance(rows, ImageRows):
             raise UserError("Corruptions are for images, but this model classifies texts.")
-        predicted = self._predict(rows, "Predicting")
-        of_validation = None
+        predictions = self._predict(rows, labelled.labels, "Predicting")
+        held_out = None
         if validation is not None:
-            of_validation = self._predict(self._rows(validation, "validation"), "Predicting validation data")
+            known = self._rows(validation, "validation")
+            held_out = self._predict(known.rows, known.labels, "Predicting validation data")
         shifted = {
-            (name, severity): self._predict(rows.corrupted(name, severity, self.seed), f"{name} {severity}")
+            (name, severity): self._predict(
+                rows.corrupted(name, severity, self.predictor.task.seed), labelled.labels, f"{name} {severity}"
+            )
             for name in corruptions
             for severity in severities
             if isinstance(rows, ImageRows)
         }
-        outside = None if ood is None else self._predict(self._rows(ood, "ood", labelled=False), "Predicting OOD data")
+        outside = None
+        if ood is not None:
+            unlabelled = class_rows(ood, self.predictor.inputs, None, None, "ood").rows
+            outside = self._predict(unlabelled, None, "Predicting OOD data")
         number = positive if isinstance(positive, int) else self.names.index(positive)
-        judge = _Judge(self.calibrator, of_validation, number, self.resamples)
-        metrics = judge.metrics(predicted, shifted, outside) if process_state().is_main_process else None
+        judge = _Judge(self.calibrator, held_out, number, self.resamples)
+        metrics = judge.metrics(predictions, shifted, outside) if process_state().is_main_process else None
         [metrics] = broadcast_object_list([metrics])
-        told = {**(description or {}), **self._description(number, len(self.names) == 2 and validation is not None)}
+        flips = len(self.names) == 2 and validation is not None
         return ClassificationReport(
             self.names,
-            predicted,
-            judge.calibrated(predicted),
+            predictions,
+            judge.calibrated(predictions),
             metrics,
-            {**told, "metrics": definitions(metrics)},
+            {**(description or {}), **self._description(number, flips), "metrics": definitions(metrics)},
             judge.calibrator,
             rows,
         )
 
-    def _rows(self, dataset: Any, split: str, labelled: bool = True) -> Rows:
-        known, classes = (self.names, self.class_names) if labelled else (None, None)
-        return make_rows(dataset, self.processing_class, known, self.columns, classes, split)
+    def _rows(self, dataset: Any, split: str) -> Labelled:
+        labelled = class_rows(dataset, self.predictor.inputs, self.names, self.class_names, split)
+        for note in labelled.rows.notes:
+            logger.warning(note)
+        return labelled
 
-    def _predict(self, rows: Rows, words: str) -> ClassPredictions:
-        """The probabilities of all rows, and their uncertainty where a second model gives it."""
-        task, second = ClassificationTask(self.model, self.mc_samples), self.error_predictor
-
-        def answer(inputs: dict[str, Any]) -> tuple[np.ndarray, ...]:
-            probabilities = task.log_probabilities(self.model, inputs).double().softmax(-1).cpu().numpy()
-            return (probabilities,) if second is None else (probabilities, second.uncertainty(inputs))
-
-        probabilities, *own = self._run(rows, words, task, answer)
-        bad = np.flatnonzero(~np.isfinite(probabilities).all(axis=1))
-        if len(bad):
-            raise UserError(
-                f"The probabilities of row {bad[0]} (counted from 0) are not finite. Has the training diverged, or "
-                "does the model overflow in this precision (use float32)?"
-            )
-        return ClassPredictions(probabilities, rows.labels, *own)
+    def _predict(self, rows: Rows, labels: Any, description: str) -> ClassPredictions:
+        return self.predictor.raw(rows, self.batch_size, labels, description=description, distributed=True)
 
     def _description(self, positive: int, flips: bool) -> dict[str, Any]:
         """What it takes to read the numbers, or to make them again."""
         return {
             "classes": self.names,
             **({"positive_class": self.names[positive]} if flips else {}),
-            "uncertainty": "entropy of the probabilities / ln(number of classes)"
-            if self.error_predictor is None
-            else "error predicted by a second model, between the bounds of the validation data",
+            "uncertainty": self.predictor.definition,
             "interval": interval_description(self.resamples, "examples"),
             "settings": self._settings(),
             "versions": package_versions(),
@@ -206,7 +206,7 @@ class _Judge:
         """The same predictions by the calibrator, if there is one."""
         if self.calibrator is None:
             return None
-        return replace(predicted, probabilities=self.calibrator(predicted.probabilities))
+        return predicted.calibrated(self.calibrator)
 
     def _kinds(self, predicted: ClassPredictions) -> dict[str, ClassPredictions]:
         calibrated = self.calibrated(predicted)

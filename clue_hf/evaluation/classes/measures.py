@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,48 +12,9 @@ from ...metrics import (
     bootstrap_interval,
     classification_report,
     metric_definitions,
-    normalized_entropy,
     ood_report,
 )
-
-
-@dataclass(frozen=True)
-class ClassPredictions:
-    """
-    The answers of a classifier.
-
-    Args:
-        probabilities (`np.ndarray` of shape `(n, classes)`):
-            Of each class.
-        labels (`np.ndarray`):
-            The number of the right class.
-        own_uncertainty (`np.ndarray`, *optional*):
-            The uncertainty of a model that has another than the entropy of its probabilities.
-    """
-
-    probabilities: np.ndarray
-    labels: np.ndarray
-    own_uncertainty: np.ndarray | None = None
-
-    @cached_property
-    def answers(self) -> np.ndarray:
-        """The number of the most probable class."""
-        return self.probabilities.argmax(axis=1)
-
-    @cached_property
-    def right(self) -> np.ndarray:
-        """Whether each answer is right."""
-        return self.answers == self.labels
-
-    @cached_property
-    def confidence(self) -> np.ndarray:
-        """The probability of each answer."""
-        return self.probabilities.max(axis=1)
-
-    @cached_property
-    def uncertainty(self) -> np.ndarray:
-        """Entropy of the probabilities, divided by its largest value, or the model's own."""
-        return normalized_entropy(self.probabilities) if self.own_uncertainty is None else self.own_uncertainty
+from ...predictors.classes import ClassPredictions
 
 
 def measure(predicted: ClassPredictions, tau: float | None, positive: int, resamples: int) -> dict[str, Measured]:

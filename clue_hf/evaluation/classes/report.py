@@ -12,9 +12,9 @@ import numpy as np
 from ...metrics import paired_classification_differences
 from ...metrics.content import ReportContent
 from ...posthoc import Calibrator, load_calibrator
+from ...predictors.classes import ClassPredictions
 from ..prediction_report import CALIBRATOR, PredictionReport, read_predictions
 from ..report import Differences
-from .measures import ClassPredictions
 from .page import write_class_page
 
 

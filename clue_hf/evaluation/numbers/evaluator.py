@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from accelerate.utils import broadcast_object_list
 from transformers.utils import logging
 
-from ...errors import UserError
-from ...inputs.number_rows import NumberColumns, NumberRows, make_rows, target_scale
+from ...inputs.labels import Labelled, number_rows
 from ...metrics import interval_description
-from ...models.ensemble import Ensemble
-from ...models.loading import has_variance_head
+from ...models.kind import has_variance_head
 from ...posthoc import ErrorPredictor, QuantileCalibrator
+from ...predictors.numbers import LEVELS, NumberPredictor, RegressionPredictions, check_levels
 from ...processes import process_state
-from ...tasks import REGRESSION_PASSES, RegressionTask
 from ...versions import package_versions
 from ..prediction_evaluator import PredictionEvaluator
-from .measures import LEVELS, RegressionPredictions, check_levels, definitions, measure
+from .measures import definitions, measure
 from .report import RegressionReport
 
 
@@ -71,7 +68,6 @@ class RegressionEvaluator(PredictionEvaluator):
 
     needs = "table preprocessor, image processor or tokenizer"
     calibrators = (QuantileCalibrator.name,)
-    usual_passes = REGRESSION_PASSES
 
     def __init__(
         self,
@@ -86,18 +82,9 @@ class RegressionEvaluator(PredictionEvaluator):
         min_variance: float = 1e-6,
         **columns: Any,
     ) -> None:
-        super().__init__(model, processing_class, mc_samples, calibrator, resamples, batch_size, seed, error_predictor)
-        if not 0 < min_variance < np.inf:
-            raise ValueError(f"`min_variance` must be above 0, but is {min_variance}.")
-        self.min_variance = min_variance
-        self.columns = NumberColumns(**columns)
-        self.scale = target_scale(model.config, processing_class)
-
-    @property
-    def has_variance(self) -> bool:
-        """Whether anything tells rows apart by uncertainty: passes, members, a variance head, or a second model."""
-        several = self.mc_samples > 1 or isinstance(self.model, Ensemble)
-        return several or has_variance_head(self.model.config) or self.error_predictor is not None
+        inputs = self._inputs(processing_class, columns)
+        predictor = NumberPredictor(model, inputs, mc_samples, None, error_predictor, min_variance, seed)
+        super().__init__(predictor, calibrator, resamples, batch_size)
 
     def evaluate(
         self, dataset: Any, validation: Any = None, description: dict[str, Any] | None = None
@@ -115,33 +102,37 @@ class RegressionEvaluator(PredictionEvaluator):
                 What else the report should tell, such as the names of model and data.
         """
         self._check_validation(validation)
-        if not self.has_variance:
+        if not self.predictor.has_variance:
             logger.warning(
                 "Nothing tells the uncertainty of this model's predictions: every variance is min_variance. It takes "
                 "two passes with dropout, a variance head, an ensemble or an error predictor."
             )
-        rows = make_rows(dataset, self.processing_class, self.columns, "evaluation")
-        predicted = self._predict(rows, "Predicting")
-        calibrator, notes = None if isinstance(self.calibrator, str) else self.calibrator, list(predicted.notes)
+        labelled = number_rows(dataset, self.predictor.inputs, "evaluation")
+        predictions = self._predict(labelled, "Predicting")
+        calibrator, notes = None if isinstance(self.calibrator, str) else self.calibrator, list(predictions.notes)
         if isinstance(self.calibrator, str):
-            held_out = make_rows(validation, self.processing_class, self.columns, "validation")
-            fitted_on = self._predict(held_out, "Predicting validation data")
-            calibrator = QuantileCalibrator.fit(fitted_on.mean, fitted_on.std, fitted_on.target)
-            notes += [f"Validation data: {note}" for note in fitted_on.notes]
-        kinds = {"raw": predicted}
+            held_out = self._predict(
+                number_rows(validation, self.predictor.inputs, "validation"), "Predicting validation data"
+            )
+            calibrator = QuantileCalibrator.fit(held_out.mean, held_out.std, held_out.target)
+            notes += [f"Validation data: {note}" for note in held_out.notes]
+        kinds = {"raw": predictions}
         if calibrator is not None:
-            kinds["calibrated"] = predicted.calibrated(calibrator)
+            kinds["calibrated"] = predictions.calibrated(calibrator)
         metrics = self._measured(kinds) if process_state().is_main_process else None
         [metrics] = broadcast_object_list([metrics])
-        told = {**(description or {}), **self._description(rows.target_name, notes)}
         return RegressionReport(
-            predicted,
+            predictions,
             kinds.get("calibrated"),
             metrics,
-            {**told, "metrics": definitions(metrics)},
+            {
+                **(description or {}),
+                **self._description(labelled.target, notes),
+                "metrics": definitions(metrics),
+            },
             calibrator,
-            rows.numbers,
-            rows,
+            labelled.numbers,
+            labelled.rows,
         )
 
     def predict(self, dataset: Any, levels: Sequence[float] = LEVELS) -> RegressionPredictions:
@@ -160,37 +151,29 @@ class RegressionEvaluator(PredictionEvaluator):
                 "The calibrator is not fitted yet: evaluate with validation data first, and give the evaluator that "
                 "predicts the report's `calibrator`."
             )
-        rows = make_rows(dataset, self.processing_class, self.columns, "given", with_target=False)
-        predicted = self._predict(rows, "Predicting", tuple(levels))
-        return predicted if self.calibrator is None else predicted.calibrated(self.calibrator)
+        labelled = number_rows(dataset, self.predictor.inputs, "given", with_target=False)
+        predictions = self._predict(labelled, "Predicting", tuple(levels))
+        return predictions if self.calibrator is None else predictions.calibrated(self.calibrator)
 
-    def _predict(self, rows: NumberRows, words: str, levels: Sequence[float] = LEVELS) -> RegressionPredictions:
-        """Mean and variance of all rows."""
-        # the floor is applied, and counted, below
-        task = RegressionTask(self.model, self.mc_samples, min_variance=0.0)
-
-        def answer(inputs: dict[str, Any]) -> tuple[np.ndarray, ...]:
-            mean, variance = (part.double().cpu().numpy() for part in task.moments(self.model, inputs))
-            return mean, variance if self.error_predictor is None else self.error_predictor.errors(inputs)
-
-        mean, variance = self._run(rows, words, task, answer)
-        bad = np.flatnonzero(~np.isfinite(mean + variance))
-        if len(bad):
-            raise UserError(
-                f"The prediction for row {rows.numbers[bad[0]]} (counted from 0) is not finite. Has the training "
-                "diverged, or does the model overflow in this precision (use float32)?"
-            )
-        clamped = int((variance < self.min_variance).sum())
-        std = np.sqrt(np.maximum(variance, self.min_variance)) * self.scale.std
-        mean = mean * self.scale.std + self.scale.mean
-        return RegressionPredictions(mean, std, rows.target, levels, clamped, tuple(rows.notes))
+    def _predict(
+        self, labelled: Labelled, description: str, levels: Sequence[float] = LEVELS
+    ) -> RegressionPredictions:
+        return self.predictor.raw(
+            labelled.rows,
+            self.batch_size,
+            labelled.labels,
+            labelled.numbers,
+            levels,
+            description=description,
+            distributed=True,
+        )
 
     def _measured(self, kinds: dict[str, RegressionPredictions]) -> dict[str, Any]:
         """All that is reported: raw and calibrated metrics, and what was clamped."""
         return {
             "n": len(kinds["raw"]),
             "clamped": kinds["raw"].clamped,
-            "min_variance": self.min_variance * self.scale.std**2,
+            "min_variance": self.predictor.floor,
             **{kind: measure(predicted, self.resamples) for kind, predicted in kinds.items()},
         }
 
@@ -203,17 +186,17 @@ class RegressionEvaluator(PredictionEvaluator):
             "notes": notes,
             "settings": self._settings(
                 variance_head=has_variance_head(self.model.config),
-                min_variance=self.min_variance,
-                target_mean=self.scale.mean,
-                target_std=self.scale.std,
+                min_variance=self.predictor.min_variance,
+                target_mean=self.predictor.scale.mean,
+                target_std=self.predictor.scale.std,
             ),
             "versions": package_versions(),
         }
 
     def _uncertainty(self) -> str:
-        if self.error_predictor is not None:
+        if self.predictor.error_predictor is not None:
             return "squared error predicted by a second model"
-        parts = ["variance over the passes"] if self.mc_samples > 1 else []
+        parts = ["variance over the passes"] if self.predictor.task.mc_samples > 1 else []
         parts += ["mean predicted variance"] if has_variance_head(self.model.config) else []
-        parts += ["variance of the members' means"] if self.members > 1 else []
+        parts += ["variance of the members' means"] if self.predictor.members > 1 else []
         return " + ".join(parts) or "min_variance: nothing tells another"

@@ -9,13 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...inputs.number_rows import NumberRows
 from ...metrics import paired_regression_differences
 from ...metrics.content import ReportContent
 from ...posthoc import QuantileCalibrator
+from ...predictors.numbers import RegressionPredictions
 from ..prediction_report import CALIBRATOR, PredictionReport, read_predictions
 from ..report import Differences
-from .measures import RegressionPredictions
 from .page import write_number_page
 
 
@@ -60,7 +59,7 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
     description: dict[str, Any]
     calibrator: QuantileCalibrator | None = None
     numbers: Any = None
-    rows: NumberRows | None = None
+    rows: Any = None
 
     def __post_init__(self) -> None:
         if self.numbers is None:

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...inputs.image_rows import ImageRows
 from ...metrics.regression import LEVELS, Ranked, central_level
 from ...metrics.resampled.regression import ENCE_BINS
 from ...pages.selection import LONGEST_CELL, data_uri, evenly_spaced
 
 
 if TYPE_CHECKING:
-    from .measures import RegressionPredictions
+    from ...predictors.numbers import RegressionPredictions
     from .report import RegressionReport
 
 #: Maximum number of rows in the figure of intervals, and of points in that of errors.
@@ -112,8 +113,8 @@ def _examples(report: RegressionReport, rows: np.ndarray) -> list[dict[str, Any]
             "kinds": {kind: {key: values[row] for key, values in table.items()} for kind, table in columns.items()},
         }
         if report.rows is not None:
-            pixels = report.rows.pixels(row)
-            example["image"] = None if pixels is None else data_uri(pixels)
+            images = isinstance(report.rows, ImageRows)
+            example["image"] = data_uri(report.rows.pixels([row])[0]) if images else None
             example["text"] = (report.rows.text(row) or "")[:LONGEST_CELL]
         examples.append(example)
     return examples

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -13,13 +12,12 @@ from accelerate.utils import broadcast_object_list, gather_object
 from transformers.utils.logging import tqdm
 
 from ...data.columns import check_texts, column_values, find_pair
-from ...errors import UserError
 from ...functional import check_choice
 from ...metrics import interval_description, quality_signature, sentence_quality
 from ...metrics.quality import QUALITIES
-from ...predictors.generate import collection_settings
+from ...predictors.text import TextPredictor, collection_settings
 from ...processes import PartialState, process_state
-from ...scorers import SCORERS, Batch, Collected, ScoredText, make_scorers
+from ...scorers import SCORERS, Batch, Collected, ScoredText
 from ...versions import package_versions
 from .examples import Example, ExampleLog
 from .measures import definitions, measure
@@ -83,6 +81,16 @@ class UncertaintyEvaluator:
         self.settings = collection_settings(settings)
         self.model, self.tokenizer = model, tokenizer
 
+    @classmethod
+    def from_predictor(
+        cls, predictor: TextPredictor, quality: str | Sequence[str] = "bleu", resamples: int = 2000
+    ) -> UncertaintyEvaluator:
+        """An evaluator of a model that was loaded with its settings."""
+        settings = vars(predictor.collection)
+        return cls(
+            predictor.model, predictor.processing_class, list(predictor.scorers), quality, resamples, **settings
+        )
+
     def evaluate(
         self,
         dataset: Iterable[dict[str, Any]],
@@ -115,7 +123,7 @@ class UncertaintyEvaluator:
         """
         if self.model is None or self.tokenizer is None:
             raise ValueError("The evaluator has no model and tokenizer: give it both.")
-        self.scorers, self.collector = make_scorers(self.model, self.tokenizer, self.scorer_names, self.settings)
+        self.predictor = TextPredictor(self.model, self.tokenizer, self.scorer_names, **vars(self.settings))
         state = process_state()
         told = description or {}
         description = {**told, **self._description(told.get("model"))}
@@ -138,8 +146,8 @@ class UncertaintyEvaluator:
             raise ValueError("The dataset has no rows.")
         report = None
         if log is not None:
-            examples = log.finish(count)
-            tau = getattr(self.scorers.get("cpmi"), "cpmi_tau", None)
+            examples = log.examples(count)
+            tau = getattr(self.predictor.scorers.get("cpmi"), "cpmi_tau", None)
             metrics = measure(examples, self.scorer_names, self.qualities, self.resamples, tau)
             report = EvaluationReport(examples, metrics, {**description, "metrics": definitions(metrics)})
         [metrics] = broadcast_object_list([report.metrics if report else None])
@@ -157,22 +165,22 @@ class UncertaintyEvaluator:
         ready = [row for row in range(first_row, first_row + len(texts)) if row in done]
         if log is not None:
             for row in ready:
-                log.check(row, *texts[row - first_row][:2])
+                log.check(row, texts[row - first_row][:2])
         yield len(ready)
-        planned = self.collector.plan([source for source, _, _ in texts], first_row)
+        planned = self.predictor.plan([source for source, _, _ in texts], first_row)
         batches = [batch for batch in planned if not done.issuperset(batch.rows)]
         for start in range(0, len(batches), state.num_processes):
             mine = batches[start : start + state.num_processes][state.process_index :][:1]
             examples = gather_object([example for batch in mine for example in self._judged(batch, texts, first_row)])
             if log is not None:
-                log.add(examples)
+                log.add_examples(examples)
             yield sum(example["row"] not in done for example in examples)
 
     def _judged(self, batch: Batch, texts: list[tuple[str, str, float | None]], first_row: int) -> list[Example]:
         """The examples of one batch."""
         chosen = [texts[row - first_row] for row in batch.rows]
         references = [reference for _, reference, _ in chosen]
-        collected = self.collector.collect_batch(batch, references=references)
+        collected = self.predictor.collect(batch, references)
         outputs = [entry.output.text for entry in collected]
         qualities = {name: sentence_quality(name, outputs, references) for name in self.qualities}
         return [
@@ -189,13 +197,7 @@ class UncertaintyEvaluator:
         self, row: int, texts: tuple[str, str, float | None], entry: Collected, qualities: dict[str, float]
     ) -> Example:
         source, reference, entropy = texts
-        scores = {name: scorer.score(entry) for name, scorer in self.scorers.items()}
-        for name, score in scores.items():
-            if not math.isfinite(score):
-                raise UserError(
-                    f"The {name} of the output for row {row} (counted from 0) is {score}: the model's probabilities "
-                    "are not finite. Has its training diverged, or does it overflow in this precision (use float32)?"
-                )
+        scores = self.predictor.scores(entry, row)
         expected: ScoredText = entry.reference  # type: ignore[assignment]
         example = {
             "row": row,
@@ -218,7 +220,6 @@ class UncertaintyEvaluator:
 
     def _description(self, name: str | None) -> dict[str, Any]:
         """What it takes to read the numbers, or to make them again. The config of an adapter names its base only."""
-        words = {name: " ".join((type(scorer).__doc__ or "").split()) for name, scorer in self.scorers.items()}
         signature = {
             "scorers": self.scorer_names,
             "quality": self.qualities,
@@ -228,7 +229,7 @@ class UncertaintyEvaluator:
         return {
             "compat": self.settings.compat,
             "quality": {name: quality_signature(name) for name in self.qualities},
-            "scorers": words,
+            "scorers": self.predictor.definitions,
             "interval": interval_description(self.resamples, "examples"),
             "generation": vars(self.settings),
             "signature": signature,

@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...files import write_lines
 from ...metrics import format_metric, paired_rejection_differences, split_of_area_gain
 from ...metrics.content import ReportContent
 from ...posthoc import cross_fitted_confidence
 from ...tables import format_number, markdown_table
-from ..report import Differences, SavedReport, p_value_cell, write_lines
+from ..report import Differences, SavedReport, p_value_cell
 from .examples import FINISHED, Example, ExampleFile
 from .page import write_page
 

@@ -18,11 +18,11 @@ from scipy import sparse
 
 from ..arrays import checked_arrays
 from ..bootstrap import check_options, measured_columns, multiplicities
+from ..calibration import equal_width_bins
 from ..classification import (
     Answers,
     checked_answers,
     debiased_error,
-    equal_width_bins,
     flip_outcomes,
     flip_rates,
     normalized_entropy,

@@ -195,5 +195,17 @@ def _stages(config: CLUEResNetConfig) -> list[nn.Sequential]:
     return stages
 
 
+class Downsampling(nn.Conv2d):
+    """
+    A 1x1 convolution with a stride, computed on every n-th pixel: the strided kernel of oneDNN for AVX2 (torch 2.13)
+    writes out of bounds where channels are few.
+    """
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        step = self.stride[0]
+        return F.conv2d(input[..., ::step, ::step], self.weight)
+
+
 def _convolution(in_channels: int, out_channels: int, size: int, stride: int = 1) -> nn.Conv2d:
-    return nn.Conv2d(in_channels, out_channels, size, stride, size // 2, bias=False)
+    kind = Downsampling if size == 1 and stride > 1 else nn.Conv2d
+    return kind(in_channels, out_channels, size, stride, size // 2, bias=False)

@@ -1,0 +1,263 @@
+"""Rows with what is to be predicted of them: classes in the order of a model's outputs, numbers in their own units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import datasets
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from ..data.image_dataset import ImageDataset
+from ..data.labels import class_names, label_numbers
+from ..data.targets import TargetScale, find_target_column, target_values
+from ..errors import UserError
+from ..models.kind import unwrap
+from .base import Inputs, InputSettings, Rows
+from .image_rows import ImageInputs
+from .table_preprocessor import TablePreprocessor
+from .table_rows import TableInputs
+from .text_rows import TextInputs
+
+
+logger = logging.get_logger(__name__)
+
+
+def make_inputs(processing_class: Any, settings: InputSettings | None = None) -> Inputs:
+    """The inputs of a model by what is saved with it to read them."""
+    if isinstance(processing_class, TablePreprocessor):
+        return TableInputs(processing_class, settings)
+    texts = isinstance(processing_class, PreTrainedTokenizerBase)
+    return TextInputs(processing_class, settings) if texts else ImageInputs(processing_class, settings)
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """
+    Rows of a dataset and what is to be predicted of them.
+
+    Args:
+        rows ([`Rows`]):
+            What the model reads.
+        labels (`np.ndarray`, *optional*):
+            The number of each row's class among the model's outputs, or its target in its own units.
+        numbers (`np.ndarray`):
+            Which rows of the dataset these are: all but those that were left out.
+        target (`str`):
+            The column of the labels.
+    """
+
+    rows: Rows
+    labels: Any
+    numbers: np.ndarray
+    target: str = ""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def class_names_of(model: Any) -> list[str]:
+    """The classes of a model, in the order of its outputs."""
+    return [model.config.id2label[number] for number in range(model.config.num_labels)]
+
+
+def class_rows(
+    dataset: Any, inputs: Inputs, model_names: list[str] | None, names: list[str] | None = None, split: str = "given"
+) -> Labelled:
+    """
+    The rows of a dataset with their classes.
+
+    Args:
+        dataset ([`ImageDataset`] or `datasets.Dataset`):
+            Images or texts with labels.
+        inputs ([`Inputs`]):
+            What reads them.
+        model_names (`list[str]`, *optional*):
+            The classes of the model; without them labels are neither needed nor read.
+        names (`list[str]`, *optional*):
+            The classes of the training data, by default those of the dataset.
+        split (`str`):
+            What error messages call the dataset.
+    """
+    if len(dataset) == 0:
+        raise ValueError("The dataset has no rows.")
+    label, labels = None, None
+    if isinstance(dataset, ImageDataset):
+        labels, names = dataset.labels, dataset.names
+    elif isinstance(dataset, datasets.Dataset) and model_names is not None:
+        label = inputs.label_column(dataset.column_names)
+        names = class_names(dataset, label) if names is None else names
+        labels = label_numbers(dataset, label, names, split)
+    rows = inputs.rows(inputs.column(dataset, label, split))
+    if model_names is not None and names is not None:
+        labels = aligned(labels, names, model_names)
+    return Labelled(rows, labels, np.arange(len(rows)), label or "")
+
+
+def number_rows(dataset: Any, inputs: Inputs, split: str = "given", with_target: bool = True) -> Labelled:
+    """
+    The rows of a dataset with the numbers to predict, in their own units.
+
+    Args:
+        dataset (`datasets.Dataset`, `dict` of columns or [`ImageDataset`]):
+            Rows of a table, images or texts.
+        inputs ([`Inputs`]):
+            What reads them.
+        split (`str`):
+            What error messages call the dataset.
+        with_target (`bool`, *optional*, defaults to `True`):
+            Whether the truth is wanted; without it, no row is left out.
+    """
+    named = inputs.settings.target_column or inputs.settings.label_column
+    if isinstance(inputs, TableInputs):
+        return _table_rows(dataset, inputs, named, with_target)
+    if isinstance(dataset, dict):
+        dataset = datasets.Dataset.from_dict(dataset)
+    if not isinstance(dataset, (datasets.Dataset, ImageDataset)):
+        raise ValueError(f"A regressor takes a datasets.Dataset or a dict of columns, not {type(dataset)}.")
+    if len(dataset) == 0:
+        raise ValueError("The dataset has no rows.")
+    target, labels = None, None
+    if with_target:
+        target = find_target_column(dataset.column_names, named)
+        labels = target_values(dataset, target, split)
+    rows = inputs.rows(inputs.column(dataset, target, split))
+    return Labelled(rows, labels, np.arange(len(rows)), target or named or "")
+
+
+def _table_rows(dataset: Any, inputs: TableInputs, named: str | None, with_target: bool) -> Labelled:
+    target = inputs.processing_class.target_column
+    if named not in (None, target):
+        raise UserError(f"target_column is {named!r}, but the model was trained to predict {target!r}: leave it out.")
+    rows = inputs.labelled_rows(dataset) if with_target else inputs.rows(dataset)
+    if rows.table.num_rows == 0:
+        raise ValueError("The dataset has no rows.")
+    if len(rows) == 0:
+        raise UserError(f"No row has a target {target!r}.")
+    labels = inputs.targets(rows.table)[rows.numbers] if with_target else None
+    return Labelled(rows, labels, rows.numbers, target)
+
+
+def aligned(numbers: np.ndarray, names: list[str], model_names: list[str]) -> np.ndarray:
+    """
+    The labels of a dataset as numbers of the model's outputs: by the names of the classes where the model has them
+    all, else by number where only one side has names, or both have equally many.
+    """
+    known = {name.lower(): number for number, name in enumerate(model_names)}
+    if len(known) == len(model_names) and all(name.lower() in known for name in names):
+        return np.array([known[name.lower()] for name in names])[numbers]
+    nameless = all(name == str(number) for number, name in enumerate(names)) or all(
+        name == f"LABEL_{number}" for number, name in enumerate(model_names)
+    )
+    if len(names) > len(model_names) or not (nameless or len(names) == len(model_names)):
+        raise UserError(
+            f"The classes of the data ({_listed(names)}) are not those of the model ({_listed(model_names)})."
+        )
+    if not nameless:
+        logger.warning(
+            f"The classes of the data ({_listed(names)}) are taken for those of the model ({_listed(model_names)}) "
+            "in this order: their names differ."
+        )
+    return numbers
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:8]) + (f" ... {len(names)} in all" if len(names) > 8 else "")
+
+
+def target_scale(config: Any, processing_class: Any) -> TargetScale:
+    """What brings predictions back to the target's own units: kept by the table's preprocessor, or in the config."""
+    if isinstance(processing_class, TablePreprocessor):
+        return TargetScale(processing_class.target_mean, processing_class.target_std)
+    return TargetScale.of_config(config) or TargetScale()
+
+
+# ---- training ----
+
+
+class TrainingData:
+    """
+    Raw examples of a classifier or regressor as a trainer takes them.
+
+    Args:
+        inputs ([`Inputs`]):
+            What reads them.
+        config ([`~transformers.PreTrainedConfig`]):
+            Config of the model, which keeps the scale of a number to predict.
+        names (`list[str]`):
+            The classes, in the order of the model's outputs; none where numbers are learned.
+    """
+
+    def __init__(self, inputs: Inputs, config: Any, names: list[str]) -> None:
+        self.inputs, self.config, self.names = inputs, config, names
+
+    def prepare(self, dataset: Any, config: Any, split: str) -> Any:
+        """A dataset, or a dict of them; one that is prepared already comes back as it is."""
+        if isinstance(dataset, dict):
+            return {key: self.prepare(part, config, key) for key, part in dataset.items()}
+        if isinstance(dataset, list) and dataset and "pixel_values" not in dataset[0]:
+            dataset = datasets.Dataset.from_list(dataset)
+        if isinstance(dataset, datasets.Dataset) and "input_ids" not in dataset.column_names:
+            dataset = self._prepared(dataset, config, split)
+        if isinstance(self.inputs, ImageInputs):
+            self.inputs.fit(dataset, config.image_size)
+        return dataset
+
+    def collator(self, config: Any) -> Any:
+        return self.inputs.collator(config)
+
+    def train_collator(self, config: Any) -> Any:
+        return self.inputs.train_collator(config)
+
+    def _prepared(self, dataset: datasets.Dataset, config: Any, split: str) -> Any:
+        if len(dataset) == 0:
+            raise UserError(f"The {split} data has no rows.")
+        if isinstance(self.inputs, TableInputs):
+            return self.inputs.training_data(dataset, "", np.empty(0), config, split)
+        settings, columns = self.inputs.settings, dataset.column_names
+        if self.names:
+            target = self.inputs.label_column(columns)
+            labels = label_numbers(dataset, target, self.names, split)
+        else:
+            target = find_target_column(columns, settings.target_column or settings.label_column)
+            labels = self._standardized(target_values(dataset, target, split))
+        prepared = self.inputs.training_data(dataset, target, labels, config, split)
+        if isinstance(prepared, ImageDataset):
+            prepared.names = self.names
+        return prepared
+
+    def _standardized(self, values: np.ndarray) -> np.ndarray:
+        """
+        The targets by the scale that the model's config keeps. The first that come, those of the training data, decide
+        that of a model that has none.
+        """
+        scale = TargetScale.of_config(self.config)
+        if scale is None:
+            scale = TargetScale.fit(values)
+            scale.store(self.config)
+        return scale.standardize(values)
+
+
+def make_training_data(model: Any, processing_class: Any, config: Any, classes: bool) -> TrainingData | None:
+    """What prepares the examples of a classifier or regressor; `None` where nothing says how."""
+    base = unwrap(model)
+    images = getattr(base, "main_input_name", None) == "pixel_values"
+    known = isinstance(processing_class, (TablePreprocessor, PreTrainedTokenizerBase))
+    if not known and not images:
+        return None
+    inputs = make_inputs(processing_class, InputSettings.from_config(config))
+    return TrainingData(inputs, base.config, class_names_of(base) if classes else [])
+
+
+def number_dataset(dataset: Any) -> Any:
+    """A prepared dataset whose rows also hold their number as `row`."""
+    if isinstance(dataset, ImageDataset):
+        return dataset.numbered()
+    if isinstance(dataset, datasets.Dataset):
+        return dataset.add_column("row", list(range(len(dataset))))
+    raise UserError(
+        f"This objective remembers every row of the training data, and cannot number those of a "
+        f"{type(dataset).__name__}: use a datasets.Dataset."
+    )

@@ -1,0 +1,112 @@
+"""The splits that a trained model is evaluated or calibrated on, as its kind needs them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..data.columns import find_image_columns, find_text_columns
+from ..data.image_dataset import image_dataset
+from ..data.labels import class_names
+from ..data.loading import DataArguments, load_splits
+from ..errors import UserError
+from ..models.kind import ModelKind
+from .base import InputSettings
+from .image_rows import images_of_file
+
+
+COLUMNS = ("source_column", "target_column", "image_column", "label_column")
+
+
+@dataclass
+class EvaluationData:
+    """
+    The data of an evaluation.
+
+    Args:
+        test:
+            The split itself: a `datasets.Dataset`, or an [`ImageDataset`] for classifiers of images.
+        columns (`dict`):
+            The columns that are read.
+        validation, ood (*optional*):
+            What to fit on, and what comes from out of the distribution.
+        class_names (`list[str]`, *optional*):
+            The classes of the training data.
+        positive (`str` or `int`):
+            Of two classes, the positive one.
+    """
+
+    test: Any
+    columns: dict[str, str | None]
+    validation: Any = None
+    ood: Any = None
+    class_names: list[str] | None = None
+    positive: str | int = 1
+
+
+def load_evaluation_data(
+    kind: ModelKind,
+    data: DataArguments,
+    split: str,
+    columns: dict[str, str | None],
+    trained: InputSettings,
+    ood_split: str | None = None,
+    ood_file: str | None = None,
+) -> EvaluationData:
+    """
+    Loads the data for a model.
+
+    Args:
+        kind ([`~clue_hf.models.kind.ModelKind`]):
+            Of the model.
+        data ([`~clue_hf.data.loading.DataArguments`]):
+            Where the data is.
+        split (`str`):
+            The split to evaluate on.
+        columns (`dict`):
+            Columns by option; those that are `None` are as in the training, where the data has them.
+        trained ([`InputSettings`]):
+            The settings that the model was trained with.
+        ood_split, ood_file (`str`, *optional*):
+            Data from out of the distribution.
+    """
+    data.report_splits = list(dict.fromkeys(filter(None, (split, ood_split))))
+    data.take_alone(split)
+    ood = images_of_file(ood_file, data.max_eval_samples) if ood_file else None
+    known = {name: columns.get(name) or getattr(trained, name) for name in COLUMNS}
+    try:
+        return _load(kind, data, split, known, ood_split, ood)
+    except UserError:
+        if known == columns:
+            raise
+    return _load(kind, data, split, {name: columns.get(name) for name in COLUMNS}, ood_split, ood)
+
+
+def _load(
+    kind: ModelKind, data: DataArguments, split: str, columns: dict[str, Any], ood_split: str | None, ood: Any
+) -> EvaluationData:
+    source, target, image, label = (columns[name] for name in COLUMNS)
+    if kind.family == "text":
+        return EvaluationData(load_splits(data, source, target)[split], columns)
+    if kind.family == "numbers":
+        table = kind.modality == "table"
+        splits = load_splits(data, source, target, image, label, task="regression", table=table)
+        return EvaluationData(splits[split], columns, splits.get("validation"))
+    images = kind.modality == "image"
+    splits = load_splits(data, source, None, image, label if images else label or "label")
+    names_in_train = splits["train"].column_names
+    _, found = (
+        find_image_columns(names_in_train, image, label)
+        if images
+        else find_text_columns(names_in_train, source, label)
+    )
+    names, positive = class_names(splits["train"], found), 1
+    chosen = {name: splits[name] for name in (*data.report_splits, "validation") if name in splits}
+    if images:
+        chosen = {name: image_dataset(rows, image, label, names, name) for name, rows in chosen.items()}
+        if data.binary_task:
+            chosen = {name: rows.binary(data.binary_task) for name, rows in chosen.items()}
+            names = chosen[split].names
+            positive = names[1]
+    ood = chosen[ood_split] if ood_split else ood
+    return EvaluationData(chosen[split], columns, chosen.get("validation"), ood, names, positive)

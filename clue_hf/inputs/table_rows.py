@@ -1,0 +1,147 @@
+"""Rows of tables: preprocessed as the training rows were."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import datasets
+import numpy as np
+import torch
+
+from ..data.tables import Table, as_numbers
+from ..errors import UserError
+from .base import Inputs, InputSettings, Rows, shown
+from .table_preprocessor import TablePreprocessor
+
+
+class TableRows(Rows):
+    """Rows as tensors; `numbers` says which rows of the table they are."""
+
+    def __init__(
+        self,
+        tensors: dict[str, torch.Tensor],
+        table: Table,
+        names: Sequence[str],
+        numbers: np.ndarray | None = None,
+        notes: Sequence[str] = (),
+    ) -> None:
+        self.tensors, self.table, self.names, self.notes = tensors, table, names, notes
+        self.numbers = np.arange(len(self)) if numbers is None else numbers
+
+    def __len__(self) -> int:
+        return len(self.tensors["numeric"])
+
+    def batch(self, rows: range) -> dict[str, torch.Tensor]:
+        return {name: values[rows.start : rows.stop] for name, values in self.tensors.items()}
+
+    def labelled(self, labels: np.ndarray, chosen: np.ndarray) -> TableDataset:
+        tensors = {name: values[torch.from_numpy(chosen)] for name, values in self.tensors.items()}
+        return TableDataset({**tensors, "labels": torch.from_numpy(labels)})
+
+    def text(self, row: int) -> str:
+        number = int(self.numbers[row])
+        return ", ".join(f"{name} {_cell(self.table.column(name)[number].as_py())}" for name in self.names)
+
+
+class TableInputs(Inputs):
+    """Rows of a table: a dict of values (one row) or of lists, a list of such rows, a `DataFrame`, a `Dataset`."""
+
+    modality = "table"
+
+    def __init__(self, preprocessor: TablePreprocessor, settings: InputSettings | None = None) -> None:
+        self.processing_class, self.settings = preprocessor, settings or InputSettings()
+        self.names = [column.name for column in preprocessor.columns]
+
+    def is_single(self, values: Any) -> bool:
+        return isinstance(values, dict) and not any(isinstance(value, (list, np.ndarray)) for value in values.values())
+
+    def rows(self, values: Any, first_row: int = 0) -> TableRows:
+        single = self.is_single(values)
+        if single or isinstance(values, (list, tuple)):
+            values = self._columns([values] if single else values, first_row)
+        elif not isinstance(values, (dict, datasets.Dataset)) and not hasattr(values, "columns"):
+            raise UserError(f"Give a row as a dict, a list of rows or a DataFrame, not a {type(values).__name__}.")
+        try:
+            tensors, notes = self.processing_class.transform(values, target=False)
+        except UserError as error:
+            raise UserError(_counted_from(first_row, str(error))) from error
+        return TableRows(tensors, Table(values), self.names, notes=notes)
+
+    def labelled_rows(self, dataset: Any) -> TableRows:
+        """The rows that have a target, as far as rows without one may be left out."""
+        tensors, notes = self.processing_class.transform(dataset)
+        table = Table(dataset)
+        kept = ~np.isnan(self.targets(table))
+        del tensors["labels"]
+        return TableRows(tensors, table, self.names, np.flatnonzero(kept), notes)
+
+    def targets(self, table: Table) -> np.ndarray:
+        """The target of each row in its own units, not the standardised one, which is rounded to float32."""
+        name = self.processing_class.target_column
+        return as_numbers(table.column(name), name)
+
+    def column(self, dataset: Any, target: str | None, split: str) -> Any:
+        return dataset
+
+    def training_data(self, dataset: Any, target: str, labels: np.ndarray, config: Any, split: str) -> TableDataset:
+        return TableDataset(self.processing_class(dataset))
+
+    def collator(self, config: Any) -> Any:
+        return collate_tables
+
+    def _columns(self, rows: Any, first_row: int) -> dict[str, list[Any]]:
+        """Rows as columns. A missing value is `None`; a column that a row does not have may be a mistake."""
+        for number, row in enumerate(rows, first_row):
+            if not isinstance(row, dict):
+                raise UserError(f"Row {number} (counted from 0) must be a dict of values, but is {shown(row)}.")
+            if missing := [name for name in self.names if name not in row]:
+                raise UserError(
+                    f"Row {number} (counted from 0) has no {missing[0]!r}; the model needs {', '.join(self.names)}. "
+                    "A value that is not known is None (null)."
+                )
+        return {name: [row[name] for row in rows] for name in self.names}
+
+
+class TableDataset(torch.utils.data.Dataset):
+    """
+    Columns as tensors. A batch is cut out of them at once, not put together from rows.
+
+    Args:
+        columns (`dict[str, torch.Tensor]`):
+            `numeric`, `categories` and `labels`, of equally many rows.
+    """
+
+    def __init__(self, columns: dict[str, torch.Tensor]) -> None:
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __getitem__(self, row: int) -> dict[str, torch.Tensor]:
+        return {name: values[row] for name, values in self.columns.items()}
+
+    def __getitems__(self, rows: list[int]) -> list[dict[str, torch.Tensor]]:
+        index = torch.as_tensor(rows)
+        return [{name: values[index] for name, values in self.columns.items()}]
+
+
+def collate_tables(rows: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """A batch of rows: what [`TableDataset`] has cut out already, or single rows."""
+    if len(rows) == 1 and rows[0]["numeric"].ndim == 2:
+        return rows[0]
+    return {name: torch.stack([torch.as_tensor(row[name]) for row in rows]) for name in rows[0]}
+
+
+def _counted_from(first_row: int, message: str) -> str:
+    """A message about some rows of a longer table, with the numbers that its rows have there."""
+    return re.sub(
+        r"\b([Rr]ow) (\d+) \(counted from 0\)",
+        lambda match: f"{match[1]} {int(match[2]) + first_row} (counted from 0)",
+        message,
+    )
+
+
+def _cell(value: Any) -> str:
+    return "-" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)

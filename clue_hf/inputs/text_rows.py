@@ -1,0 +1,127 @@
+"""Texts of classifiers and regressors: prefixed, tokenised, cut to a length and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import datasets
+import numpy as np
+import torch
+from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from ..data.columns import check_texts, column_values, find_text_columns
+from ..errors import UserError
+from .base import Inputs, InputSettings, Rows, shown
+from .text import CUT_SOURCE, cut_message, encode_texts
+
+
+logger = logging.get_logger(__name__)
+
+
+def as_texts(values: Any, first_row: int = 0) -> list[str]:
+    """One text or many as a list; raises with the number of one that is not a text."""
+    if isinstance(values, str):
+        return [values]
+    if not isinstance(values, Iterable) or isinstance(values, (dict, bytes)):
+        raise UserError(f"Give a text or a list of texts, not a {type(values).__name__}.")
+    texts = list(values)
+    for row, text in enumerate(texts, first_row):
+        if not isinstance(text, str):
+            raise UserError(f"Row {row} (counted from 0) must be a text, but is {shown(text)}.")
+    return texts
+
+
+class TextRows(Rows):
+    """Tokenised texts: `columns` holds a list per input of the model, `texts` what was tokenised."""
+
+    def __init__(
+        self,
+        columns: dict[str, list[Any]],
+        tokenizer: PreTrainedTokenizerBase,
+        texts: Sequence[str],
+        notes: Sequence[str] = (),
+    ) -> None:
+        self.columns, self.texts, self.notes = columns, texts, notes
+        self._collate = DataCollatorWithPadding(tokenizer)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def batch(self, rows: range) -> dict[str, torch.Tensor]:
+        part = {name: values[rows.start : rows.stop] for name, values in self.columns.items()}
+        return dict(
+            self._collate([dict(zip(part, values, strict=True)) for values in zip(*part.values(), strict=True)])
+        )
+
+    def labelled(self, labels: np.ndarray, chosen: np.ndarray) -> datasets.Dataset:
+        columns = {name: [values[row] for row in chosen] for name, values in self.columns.items()}
+        return datasets.Dataset.from_dict({**columns, "labels": labels.tolist()})
+
+    def text(self, row: int) -> str:
+        return self.texts[row]
+
+
+class TextInputs(Inputs):
+    """Texts, as [`~transformers.PreTrainedTokenizerBase`] encodes them."""
+
+    modality = "text"
+    used_settings = ("source_prefix", "max_source_length")
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, settings: InputSettings | None = None) -> None:
+        self.processing_class, self.settings = tokenizer, settings or InputSettings()
+
+    def is_single(self, values: Any) -> bool:
+        return isinstance(values, str)
+
+    def rows(self, values: Any, first_row: int = 0) -> TextRows:
+        texts = as_texts(values, first_row)
+        columns, cut = self._encode(texts) if texts else ({"input_ids": []}, [])
+        notes = cut_message(sum(cut), len(texts), "texts", "max_source_length", self.settings.max_source_length)
+        return TextRows(columns, self.processing_class, texts, notes)
+
+    def column(self, dataset: Any, target: str | None, split: str) -> list[str]:
+        if not isinstance(dataset, datasets.Dataset):
+            raise ValueError(f"A model of texts takes a datasets.Dataset, not {type(dataset)}.")
+        names = dataset.column_names
+        path, _ = find_text_columns(names, self.settings.source_column, target or names[0])
+        top = path if path in names else path.split(".")[0]
+        texts = column_values({top: dataset[top][:]}, path, "source_column")
+        check_texts(texts, path, "source_column", 0)
+        return texts
+
+    def label_column(self, columns: list[str]) -> str:
+        return find_text_columns(columns, self.settings.source_column, self.settings.label_column)[1]
+
+    def training_data(
+        self, dataset: datasets.Dataset, target: str, labels: np.ndarray, config: Any, split: str
+    ) -> datasets.Dataset:
+        path, _ = find_text_columns(dataset.column_names, self.settings.source_column, target)
+
+        def encode(rows: dict[str, list[Any]], indices: list[int]) -> dict[str, Any]:
+            texts = column_values(rows, path, "source_column")
+            check_texts(texts, path, "source_column", indices[0])
+            columns, cut = self._encode(texts)
+            return {**columns, "labels": labels[indices].tolist(), CUT_SOURCE: cut}
+
+        encoded = dataset.map(
+            encode,
+            batched=True,
+            with_indices=True,
+            remove_columns=dataset.column_names,
+            num_proc=config.preprocessing_num_workers,
+            desc=f"Tokenising {split}",
+        )
+        cut = sum(encoded[CUT_SOURCE][:])
+        limit = self.settings.max_source_length
+        for note in cut_message(cut, len(encoded), f"{split} sources", "max_source_length", limit):
+            logger.warning(note)
+        return encoded.remove_columns(CUT_SOURCE)
+
+    def collator(self, config: Any) -> DataCollatorWithPadding:
+        return DataCollatorWithPadding(self.processing_class, pad_to_multiple_of=config.pad_to_multiple_of)
+
+    def _encode(self, texts: list[str]) -> tuple[dict[str, list[Any]], list[bool]]:
+        prefix, limit = self.settings.source_prefix, self.settings.max_source_length
+        return encode_texts(self.processing_class, [prefix + text for text in texts], limit)

@@ -1,0 +1,51 @@
+"""What can follow the training of which kind of model: one rule for training, evaluation and comparison."""
+
+from __future__ import annotations
+
+from ..errors import UserError
+from .calibrators import CALIBRATORS
+from .error_predictor import ERROR_PREDICTORS
+from .quantile import QuantileCalibrator
+
+
+#: Calibrators by what a model predicts.
+CALIBRATORS_OF = {"text": (), "classes": tuple(CALIBRATORS), "numbers": (QuantileCalibrator.name,)}
+EVERY_CALIBRATOR = tuple(name for names in CALIBRATORS_OF.values() for name in names)
+
+
+def check_posthoc(
+    family: str,
+    calibrator: str | None = None,
+    error_predictor: str | None = None,
+    ensemble: int = 1,
+    has_validation: bool = True,
+) -> None:
+    """
+    Raises where something cannot follow the training of a model that predicts texts, classes or numbers.
+
+    Args:
+        family (`str`):
+            `"text"`, `"classes"` or `"numbers"`: see [`~clue_hf.models.kind.ModelKind`].
+        calibrator, error_predictor (`str`, *optional*):
+            What is to be fitted.
+        ensemble (`int`, *optional*, defaults to 1):
+            Number of members.
+        has_validation (`bool`, *optional*, defaults to `True`):
+            Whether there is validation data to fit them on.
+    """
+    options = {"calibrator": calibrator, "error_predictor": error_predictor, "ensemble": ensemble > 1 or None}
+    chosen = [name for name, value in options.items() if value is not None]
+    if family == "text" and chosen:
+        raise UserError(f"{chosen[0]} is not supported for language models.")
+    if calibrator is not None and calibrator not in CALIBRATORS_OF[family]:
+        raise UserError(
+            f"The calibrator {calibrator!r} is not supported for models that predict {family}: use "
+            f"{', '.join(CALIBRATORS_OF[family])}."
+        )
+    if error_predictor is not None and error_predictor not in ERROR_PREDICTORS:
+        raise UserError(f"error_predictor must be one of {', '.join(ERROR_PREDICTORS)}, not {error_predictor!r}.")
+    if (calibrator or error_predictor) and not has_validation:
+        raise UserError(
+            "calibrator and error_predictor are fitted on validation data: give a split or file, or set "
+            "validation_fraction."
+        )

@@ -1,0 +1,127 @@
+"""Classifiers: the probabilities of each class, and how uncertain the most probable one is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..inputs.base import Inputs, Rows
+from ..inputs.labels import class_names_of
+from ..metrics import normalized_entropy
+from ..posthoc import Calibrator, ErrorPredictor
+from ..tasks import ClassificationTask
+from .base import SEED, Answer, RowPredictor, check_finite, chosen_passes
+
+
+@dataclass(frozen=True)
+class ClassPredictions:
+    """
+    The answers of a classifier.
+
+    Args:
+        probabilities (`np.ndarray` of shape `(n, classes)`):
+            Of each class.
+        labels (`np.ndarray`, *optional*):
+            The number of the right class, where it is known.
+        own_uncertainty (`np.ndarray`, *optional*):
+            The uncertainty of a model that has another than the entropy of its probabilities.
+    """
+
+    probabilities: np.ndarray
+    labels: Any = None
+    own_uncertainty: np.ndarray | None = None
+
+    @cached_property
+    def answers(self) -> np.ndarray:
+        """The number of the most probable class."""
+        return self.probabilities.argmax(axis=1)
+
+    @cached_property
+    def right(self) -> np.ndarray:
+        """Whether each answer is right."""
+        return self.answers == self.labels
+
+    @cached_property
+    def confidence(self) -> np.ndarray:
+        """The probability of each answer."""
+        return self.probabilities.max(axis=1)
+
+    @cached_property
+    def uncertainty(self) -> np.ndarray:
+        """Entropy of the probabilities, divided by its largest value, or the model's own."""
+        return normalized_entropy(self.probabilities) if self.own_uncertainty is None else self.own_uncertainty
+
+    def calibrated(self, calibrator: Calibrator) -> ClassPredictions:
+        """The same predictions after a calibrator."""
+        return replace(self, probabilities=calibrator(self.probabilities))
+
+
+class ClassPredictor(RowPredictor):
+    """
+    A classifier of images or texts.
+
+    Args:
+        model ([`~transformers.PreTrainedModel`] or [`~clue_hf.models.ensemble.Ensemble`]):
+            The classifier.
+        inputs ([`~clue_hf.inputs.base.Inputs`]):
+            Images or texts.
+        mc_samples (`int`, *optional*):
+            Number of MC-dropout forward passes to average; 0 for one plain pass. By default 5, or 0 without dropout.
+        calibrator ([`~clue_hf.posthoc.Calibrator`], *optional*):
+            Of the probabilities.
+        error_predictor ([`~clue_hf.posthoc.ErrorPredictor`], *optional*):
+            Gives the uncertainty, instead of the entropy.
+        seed (`int`, *optional*, defaults to 42):
+            Seed of the masks.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        inputs: Inputs,
+        mc_samples: int | None = None,
+        calibrator: Calibrator | None = None,
+        error_predictor: ErrorPredictor | None = None,
+        seed: int = SEED,
+    ) -> None:
+        task = ClassificationTask(model, chosen_passes(model, mc_samples, "classification"), seed)
+        super().__init__(model, inputs, task, calibrator, error_predictor)
+        self.names = class_names_of(model)
+        self.scorer = "normalized_entropy" if error_predictor is None else "predicted_error"
+        self.definition = (
+            "entropy of the probabilities / ln(number of classes)"
+            if error_predictor is None
+            else "error predicted by a second model, between the bounds of the validation data"
+        )
+
+    def batch_arrays(self, inputs: dict[str, torch.Tensor]) -> tuple[np.ndarray, ...]:
+        probabilities = self.task.log_probabilities(self.model, inputs).double().softmax(-1).cpu().numpy()
+        if self.error_predictor is None:
+            return (probabilities,)
+        return probabilities, self.error_predictor.uncertainty(inputs)
+
+    def raw(
+        self, rows: Rows, batch_size: int, labels: Any = None, first_row: int = 0, **options: Any
+    ) -> ClassPredictions:
+        """What the model says of some rows, before its calibrator; `options` are those of [`run`]."""
+        probabilities, *uncertainty = self.run(rows, batch_size, **options)
+        numbers = np.arange(first_row, first_row + len(rows))
+        for values in (probabilities, *uncertainty):
+            check_finite(values, numbers, "The prediction for")
+        return ClassPredictions(probabilities, labels, *uncertainty)
+
+    def answers(
+        self, rows: Rows, batch_size: int, first_row: int, description: str | None = None, **options: Any
+    ) -> list[Answer]:
+        predictions = self.raw(rows, batch_size, first_row=first_row, description=description)
+        if self.calibrator is not None:
+            predictions = predictions.calibrated(self.calibrator)
+        columns = zip(predictions.answers, predictions.confidence, predictions.uncertainty, strict=True)
+        return [
+            {"label": self.names[number], "score": float(score), "uncertainty": float(uncertainty)}
+            for number, score, uncertainty in columns
+        ]

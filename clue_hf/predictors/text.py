@@ -1,0 +1,135 @@
+"""Language models: a text for each source, with how uncertain the model is of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import UserError
+from ..inputs.base import InputSettings
+from ..inputs.text_rows import as_texts
+from ..models.kind import unwrap
+from ..scorers import Batch, Collected, CollectionSettings, make_scorers
+from .base import NOT_FINITE, Answer, Predictor
+
+
+def collection_settings(settings: dict[str, Any]) -> CollectionSettings:
+    """Keyword arguments as settings: what is not a field of [`CollectionSettings`] goes to `generate`."""
+    known = {field.name for field in dataclasses.fields(CollectionSettings)}
+    own = {name: value for name, value in settings.items() if name in known}
+    rest = {name: value for name, value in settings.items() if name not in known}
+    own["generation"] = {**own.get("generation", {}), **rest}
+    return CollectionSettings(**own)
+
+
+class TextPredictor(Predictor):
+    """
+    A language model: its text for each source.
+
+    Args:
+        model, tokenizer:
+            A sequence-to-sequence or causal language model, and its tokenizer.
+        scorers (`str` or `Sequence[str]`, *optional*, defaults to `"perplexity"`):
+            Names in [`~clue_hf.scorers.SCORERS`]; the first is the uncertainty of an answer.
+        columns ([`~clue_hf.inputs.base.InputSettings`], *optional*):
+            Where sources and references stand in a dataset.
+        settings:
+            Fields of [`~clue_hf.scorers.CollectionSettings`]; everything else goes to `generate`.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        scorers: str | Sequence[str] = "perplexity",
+        columns: InputSettings | None = None,
+        **settings: Any,
+    ) -> None:
+        names = [scorers] if isinstance(scorers, str) else list(scorers)
+        self.model, self.processing_class, self.scorer = model, tokenizer, names[0]
+        self.collection = collection_settings(settings)
+        self.scorers, self.collector = make_scorers(model, tokenizer, names, self.collection)
+        self.settings = {name: value for name, value in vars(self.collection).items() if name != "batch_size"}
+        self.definitions = {name: " ".join((type(s).__doc__ or "").split()) for name, s in self.scorers.items()}
+        self.definition = self.definitions[self.scorer]
+        self.columns = columns or InputSettings()
+
+    def plan(self, sources: Sequence[str], first_row: int = 0, batch_size: int | None = None) -> list[Batch]:
+        """The sources as batches of similar length."""
+        return self.collector.plan(sources, first_row, batch_size)
+
+    def collect(self, batch: Batch, references: Sequence[str] | None = None) -> list[Collected]:
+        """What the model writes for a batch, with all that the scorers need; references are scored beside it."""
+        return self.collector.collect_batch(batch, references=references)
+
+    def scores(self, entry: Collected, row: int) -> dict[str, float]:
+        """The score of a text by every scorer; raises where one is not a number."""
+        scores = {name: scorer.score(entry) for name, scorer in self.scorers.items()}
+        for name, score in scores.items():
+            if not math.isfinite(score):
+                raise UserError(
+                    f"The {name} of the output for row {row} (counted from 0) is {score}: the model's probabilities "
+                    f"are not finite. {NOT_FINITE}"
+                )
+        return scores
+
+    def predict(
+        self,
+        inputs: Any,
+        batch_size: int,
+        first_row: int = 0,
+        return_tokens: bool = False,
+        num_alternatives: int = 0,
+        **options: Any,
+    ) -> tuple[list[Answer], bool]:
+        texts = as_texts(inputs, first_row)
+        answers: dict[int, Answer] = {}
+        for batch in self.plan(texts, first_row, batch_size):
+            for place, (row, entry) in enumerate(zip(batch.rows, self.collect(batch), strict=True)):
+                answer = {"generated_text": entry.output.text, "uncertainty": self.scores(entry, row)[self.scorer]}
+                if return_tokens or num_alternatives:
+                    answer["tokens"] = self._tokens(batch, place, entry, num_alternatives)
+                answers[row] = answer
+        return [answers[row] for row in range(first_row, first_row + len(texts))], isinstance(inputs, str)
+
+    def _tokens(self, batch: Batch, place: int, entry: Collected, num_alternatives: int) -> list[Answer]:
+        """Each token with its probability and the entropy (nats) of its distribution, and those it was chosen from."""
+        output = entry.output
+        columns = (
+            self.processing_class.convert_ids_to_tokens(output.tokens),
+            np.exp(output.log_probability).tolist(),
+            output.entropy.tolist(),
+        )
+        names = ("token", "probability", "entropy")
+        tokens = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+        if num_alternatives:
+            likely = self._alternatives(batch.prompts[place], output.tokens, num_alternatives)
+            for token, alternatives in zip(tokens, likely, strict=True):
+                token["alternatives"] = alternatives
+        return tokens
+
+    @torch.no_grad()
+    def _alternatives(self, prompt: list[int], tokens: list[int], count: int) -> Iterator[list[Answer]]:
+        """The most probable tokens at each position of a text, by a pass of its own."""
+        if not tokens:
+            return
+        base, device = unwrap(self.model), self.model.device
+        source = torch.tensor([prompt], device=device)
+        self.model.eval()
+        if self.collector.is_seq2seq:
+            start = base.generation_config.decoder_start_token_id
+            start = base.config.decoder_start_token_id if start is None else start
+            before = torch.tensor([[start, *tokens[:-1]]], device=device)
+            logits = self.model(input_ids=source, decoder_input_ids=before).logits[0]
+        else:
+            whole = torch.tensor([[*prompt, *tokens[:-1]]], device=device)
+            logits = self.model(input_ids=whole).logits[0, len(prompt) - 1 :]
+        likely = logits.float().softmax(-1).topk(min(count, logits.shape[-1]), dim=-1)
+        for ids, probabilities in zip(likely.indices.tolist(), likely.values.tolist(), strict=True):
+            names = self.processing_class.convert_ids_to_tokens(ids)
+            yield [{"token": name, "probability": p} for name, p in zip(names, probabilities, strict=True)]
