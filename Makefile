@@ -3,7 +3,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-all lint bench bench-peer results-multi30k results-tatoeba results-xsum results-smollm2 \
+.PHONY: help setup quickstart test test-all test-versions lint bench bench-peer results-multi30k results-tatoeba results-xsum results-smollm2 \
 	results-images results-tables clean
 
 help:  ## show this list
@@ -29,10 +29,32 @@ test: $(READY)  ## run all tests
 test-all: $(READY)  ## run all tests, the slow ones too
 	$(BIN)/python -m pytest -m 'slow or not slow'
 
-lint: $(READY)  ## check style and types
+# Trainer, scorers, pipeline, push and commands, where other releases of the dependencies may break something. torch
+# is the one of constraints.txt in both: only that release has a CPU build everywhere.
+VERSION_TESTS = tests/test_package.py tests/test_functional.py tests/test_trainer.py tests/scorers/test_scorers.py \
+	tests/hub/test_pipeline.py tests/hub/test_push.py tests/cli/test_parser.py tests/cli/test_train.py \
+	tests/cli/test_predict.py --deselect tests/test_trainer.py::test_torch_compile
+VERSION_TOOLS = pytest pytest-xdist hypothesis tensorboard
+
+test-versions: .venv-floors/.ready .venv-newest/.ready  ## test with the lowest and the newest allowed dependencies
+	.venv-floors/bin/python -m pytest $(VERSION_TESTS)
+	.venv-newest/bin/python -m pytest $(VERSION_TESTS)
+
+.venv-floors/.ready .venv-newest/.ready: .venv-%/.ready: $(READY) pyproject.toml constraints.txt tests/versions/floors.py
+	rm -rf .venv-$*
+	$(PYTHON) -m venv .venv-$*
+	$(BIN)/python tests/versions/floors.py $* constraints.txt > .venv-$*/constraints.txt
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --constraint .venv-$*/constraints.txt torch
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --constraint .venv-$*/constraints.txt \
+		--editable '.[plots,demo]' $(VERSION_TOOLS)
+	touch $@
+
+lint: $(READY)  ## check style, types, layers and declared dependencies
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/deptry .
 
 bench: $(READY)  ## run the speed and memory benchmarks
 	$(BIN)/python benchmarks/loss.py --rounds 9
@@ -110,5 +132,5 @@ results-tables: $(READY)  ## compare all methods on Boston Housing and taxi fare
 		quantile,ensemble,deup --seeds 3 --output_dir out/nyc_taxi --disable_tqdm true
 
 clean:  ## remove everything that was built or written by runs
-	rm -rf .venv build dist out runs *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf .venv .venv-floors .venv-newest build dist out runs *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

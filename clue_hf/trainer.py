@@ -20,6 +20,7 @@ from .models.loading import add_adapter
 from .objectives import OBJECTIVES, Objective, Plain
 from .settings import parse_settings
 from .tasks import STATISTICS, Task, make_task, summarize
+from .training.collect import ClassProbabilities, class_log_probabilities
 from .training.guards import FiniteGuard, Termination
 from .training.pushing import PushMixin
 from .training.sampler import LengthGroupedSampler, token_lengths
@@ -318,6 +319,10 @@ class CLUETrainer(SavingMixin, PushMixin, Seq2SeqTrainer):
         if not getattr(self.model.config, "is_encoder_decoder", False):
             tokens = tokens[:, questions["input_ids"].shape[1] :]  # a causal model repeats the prompt
         return loss, tokens, inputs["labels"]
+
+    def class_probabilities(self, dataset: Any, description: str = "Predicting") -> ClassProbabilities:
+        """What the model predicts for every row of a dataset, on all processes; objectives look at data with it."""
+        return class_log_probabilities(self, dataset, description)
 
     # ---- logging: summed on the device, read once per log line ----
 

@@ -55,7 +55,7 @@ class ClassificationExperiment(PredictingExperiment):
 
     definitions: ClassVar = metric_definitions(METRICS["classes"], "classes")
     task = "classification"
-    kind = "classes"
+    family = "classes"
     calibrators: ClassVar = tuple(CALIBRATORS)
     columns: Sequence[str] = COLUMNS
     tradeoffs: ClassVar = (("error", "ece"), ("nll", "alignment_error"))

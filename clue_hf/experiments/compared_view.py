@@ -20,52 +20,32 @@ Curves = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class ComparedView:
-    """
-    The methods on one split, or on what was made of it.
-
-    Args:
-        name (`str`):
-            What they are compared on.
-        baseline (`str`):
-            The method that the others are compared with.
-        compared (`Mapping`):
-            The result of [`compare_methods`].
-        tables (`Mapping[str, Mapping[str, str]]`):
-            Titles of the tables, the main one's empty, and the metrics of each with their headings.
-        costs (`Mapping`):
-            Time and memory of the trained methods relative to the baseline.
-        curves (`Mapping[str, Curves]`):
-            The rejection curves of each method.
-        kept (`str`):
-            What they show of the outputs that are kept.
-        tradeoffs (`Sequence[tuple[str, str]]`):
-            Pairs of metrics to draw against each other.
-        higher (`Sequence[str]`):
-            Those of which higher is better.
-        reading (`str`), definitions (`Mapping[str, str]`):
-            How to read the numbers, and what they are.
-        seeds (`int`):
-            Trainings of each method.
-        command (`str`), surroundings (`str`):
-            What made it; when, where and with what.
-        left_out (`Sequence[str]`, *optional*):
-            Sentences on rows of the data that were left out.
-    """
+    """The methods on one split, or on a corrupted copy of it, whose name is `name`."""
 
     name: str
+    #: The method that the others are compared with.
     baseline: str
+    #: The result of [`compare_methods`].
     compared: Table
+    #: Titles of the tables, the main one's empty, and the metrics of each with their headings.
     tables: Mapping[str, Mapping[str, str]]
+    #: Time and memory of the trained methods relative to the baseline.
     costs: Costs
+    #: The rejection curves of each method, and what they show of the outputs that are kept.
     curves: Mapping[str, Curves]
     kept: str
+    #: Pairs of metrics to draw against each other, and those of them of which higher is better.
     tradeoffs: Sequence[tuple[str, str]]
     higher: Sequence[str]
+    #: How to read the numbers, and their definitions.
     reading: str
     definitions: Mapping[str, str]
+    #: Number of trainings of each method.
     seeds: int
+    #: The command, and the time, place and versions of its run.
     command: str
     surroundings: str
+    #: Sentences on rows of the data that were left out.
     left_out: Sequence[str] = ()
 
     @property

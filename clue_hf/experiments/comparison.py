@@ -7,12 +7,13 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from ..metrics import Measured, format_metric
-from ..metrics.measured import NAN
+from ..metrics.measured import NAN, difference_p_value
 from ..tables import markdown_table
 
 
@@ -23,15 +24,8 @@ Runs = Sequence[Mapping[str, Measured]]
 @dataclass(frozen=True)
 class Compared:
     """
-    A metric of a method.
-
-    Args:
-        value, low, high (`float`):
-            Mean over the seeds, and its 95 % interval.
-        difference, difference_low, difference_high (`float`):
-            The same for the difference to the baseline, on the same examples.
-        p_value (`float`):
-            Two-sided p-value of no difference, corrected for the number of methods (Holm).
+    A metric of a method: its mean over the seeds and that of its difference to the baseline on the same examples, both
+    with 95 % intervals, and the two-sided p-value of no difference, corrected for the number of methods (Holm).
     """
 
     value: float
@@ -54,22 +48,18 @@ def compare_methods(
     the same examples: the measurements hold the metric on each draw of examples, which all methods share (see
     [`~clue_hf.metrics.Measured`]).
     """
-    draws = _SeedDraws(seed)
     compared: dict[str, dict[str, Compared]] = {name: {} for name in methods}
     for metric in metrics:
         means = {}
         for name, runs in methods.items():
             resampled = np.stack([run[metric].resampled for run in runs])
-            drawn = np.take_along_axis(resampled, draws(*resampled.shape), axis=0).mean(0)
+            drawn = np.take_along_axis(resampled, _seed_draws(*resampled.shape, seed), axis=0).mean(0)
             value = float(np.mean([run[metric].value for run in runs]))
             means[name] = Measured.from_resamples(value, drawn, runs[0][metric].n, level=level)
         differences = {name: mean.minus(means[baseline], level) for name, mean in means.items()}
-        p_values = holm(
-            {
-                name: apart.p_value
-                for name, apart in differences.items()
-                if apart.p_value is not None and name != baseline
-            }
+        others = {name: apart for name, apart in differences.items() if name != baseline}
+        p_values = {baseline: NAN} | holm(
+            {name: difference_p_value(apart.resampled) for name, apart in others.items()}
         )
         for name, mean in means.items():
             apart = differences[name]
@@ -79,18 +69,10 @@ def compare_methods(
     return compared
 
 
-class _SeedDraws:
-    """Which seeds each resample takes: (seeds, resamples); the same for everybody who has as many."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.known: dict[tuple[int, int], np.ndarray] = {}
-
-    def __call__(self, seeds: int, resamples: int) -> np.ndarray:
-        if (seeds, resamples) not in self.known:
-            generator = np.random.default_rng([self.seed, seeds])
-            self.known[seeds, resamples] = generator.integers(seeds, size=(seeds, resamples))
-        return self.known[seeds, resamples]
+@lru_cache(maxsize=32)
+def _seed_draws(seeds: int, resamples: int, seed: int) -> np.ndarray:
+    """The seeds of each resample as (seeds, resamples): the same for all methods with the same number of seeds."""
+    return np.random.default_rng([seed, seeds]).integers(seeds, size=(seeds, resamples))
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:

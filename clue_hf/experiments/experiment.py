@@ -41,8 +41,9 @@ Outcome = dict[str, np.ndarray]
 class Experiment(ABC):
     """Trains one model per objective from the same start and reports on each."""
 
-    #: Kind of the metrics in their registry, and those of the table.
-    kind: ClassVar[str]
+    #: What the models give (`text`, `classes` or `numbers`, also the kind of the metrics in their registry), and the
+    #: metrics of the table.
+    family: ClassVar[str]
     columns: Sequence[str]
     #: What the columns of the table mean, and how to read it in a sentence or two.
     definitions: ClassVar[dict[str, str]]
@@ -85,7 +86,7 @@ class Experiment(ABC):
             with_alpha = row["alpha"] is not None and row["objective"].split()[0] == "clue"
             cells = [row["objective"] + (f" (alpha {row['alpha']:g})" if with_alpha else ""), row["split"]]
             cells += [
-                format_metric({"value": row.get(name)}, name, self.kind, "+" if name == "gap" else "")
+                format_metric({"value": row.get(name)}, name, self.family, "+" if name == "gap" else "")
                 for name in self.columns
             ]
             seconds = row["seconds_per_step"]
@@ -94,7 +95,7 @@ class Experiment(ABC):
 
     def headings(self, names: Sequence[str]) -> dict[str, str]:
         """The headings of some metrics by their names."""
-        return {name: metric_info(name, self.kind).heading for name in names}
+        return {name: metric_info(name, self.family).heading for name in names}
 
     def trainer_options(self, config: CLUEConfig) -> dict[str, Any]:
         """More arguments of the trainer."""
@@ -143,7 +144,7 @@ class Experiment(ABC):
     def higher(self) -> list[str]:
         """The metrics that are drawn of which higher is better."""
         names = (name for pair in self.tradeoffs for name in pair)
-        return [name for name in names if metric_info(name, self.kind).direction > 0]
+        return [name for name in names if metric_info(name, self.family).direction > 0]
 
     @abstractmethod
     def compared_columns(self, view: str) -> dict[str, dict[str, str]]:

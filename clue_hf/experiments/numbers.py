@@ -38,7 +38,7 @@ class RegressionExperiment(PredictingExperiment):
 
     definitions: ClassVar = metric_definitions(METRICS["numbers"], "numbers")
     task = "regression"
-    kind = "numbers"
+    family = "numbers"
     plain_objective = "mse"
     calibrators: ClassVar = (QuantileCalibrator.name,)
     columns: Sequence[str] = COLUMNS

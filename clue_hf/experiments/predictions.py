@@ -92,7 +92,7 @@ class PredictingExperiment(Experiment):
                 raise UserError(f"{name} is for models that write texts, and this one does not: leave it out.")
         arguments = self.arguments
         check_posthoc(
-            self.kind, arguments.calibrator, arguments.error_predictor, arguments.ensemble, VALIDATION in self.splits
+            self.family, arguments.calibrator, arguments.error_predictor, arguments.ensemble, VALIDATION in self.splits
         )
 
     # ---- training ----
@@ -109,7 +109,7 @@ class PredictingExperiment(Experiment):
         stored: dict[str, Any] = {}
         if arguments.error_predictor:
             # a calibrator of numbers is fitted to the predicted variance, on rows that did not fit its predictor
-            both = bool(arguments.calibrator) and self.kind == "numbers"
+            both = bool(arguments.calibrator) and self.family == "numbers"
             count = len(outcomes[VALIDATION]["labels"])
             chosen, rest = halves(count) if both else (np.arange(count), np.arange(count))
             outcomes, settings = self.predict_errors(outcomes, config, folder / ERROR_PREDICTOR, chosen)

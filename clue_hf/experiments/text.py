@@ -42,7 +42,7 @@ class TextExperiment(Experiment):
     """Language models: quality of what they generate, calibration on the reference tokens."""
 
     definitions: ClassVar = metric_definitions(REFERENCE_COLUMNS, "text")
-    kind = "text"
+    family = "text"
     reading = (
         "Error and uncertainty are nats per reference token; gap = error - uncertainty (above 0: too sure);\n"
         "alignment error and token ECE are 0 for a perfectly calibrated model."
@@ -54,8 +54,8 @@ class TextExperiment(Experiment):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.quality = self.arguments.quality
-        check_posthoc("text", self.arguments.calibrator, self.arguments.error_predictor, self.arguments.ensemble)
         self.columns = (*(() if self.quality == "none" else (self.quality,)), *REFERENCE_COLUMNS)
+        check_posthoc("text", self.arguments.calibrator, self.arguments.error_predictor, self.arguments.ensemble)
         self.kept = f"Mean quality ({self.quality}) of the outputs kept"
         self.processing_class: PreTrainedTokenizerBase = self._make_tokenizer()
 

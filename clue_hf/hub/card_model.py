@@ -32,13 +32,7 @@ def is_hub_id(name: str) -> bool:
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """
-    A saved model.
-
-    Args:
-        folder (`Path`):
-            Where it is.
-    """
+    """The folder of a saved model."""
 
     folder: Path
 
@@ -121,31 +115,15 @@ class ModelFolder:
 
 @dataclass(frozen=True)
 class Training:
-    """
-    How a model was trained, as far as it is known.
-
-    Args:
-        command (`str`, *optional*):
-            The command line.
-        objective (`str`, *optional*):
-            Name of the objective.
-        alpha (`float`, *optional*):
-            Weight of the error.
-        base_model (`str`, *optional*):
-            Hub id or folder of the model it started from.
-        settings (`dict`, *optional*):
-            Settings of the training, by name.
-        rows (`list[dict]`, *optional*):
-            What the training reported: objective, split and numbers.
-        definitions (`dict`, *optional*):
-            What these numbers are.
-    """
+    """How a model was trained, as far as it is known."""
 
     command: str | None = None
     objective: str | None = None
     alpha: float | None = None
+    #: Hub id or folder of the model it started from.
     base_model: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)
+    #: The results at its end: objective, split and numbers; and the definitions of the numbers.
     rows: list[dict[str, Any]] = field(default_factory=list)
     definitions: dict[str, str] = field(default_factory=dict)
 

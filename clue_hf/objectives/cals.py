@@ -66,14 +66,12 @@ class CALS(Objective):
 
     def on_epoch_end(self, trainer: CLUETrainer) -> None:
         """Moves the multipliers to where the validation data lies, after every whole epoch with this objective."""
-        from ..training.collect import class_log_probabilities
-
         step = trainer.state.global_step
         if not float(trainer.state.epoch or 0).is_integer() or trainer.objective_at(step - 1) is not self:
             return
         data = trainer.eval_dataset if trainer.eval_dataset is not None else trainer.train_dataset
         parts = data.values() if isinstance(data, dict) else [data]
-        found = [class_log_probabilities(trainer, part, "Updating the multipliers") for part in parts]
+        found = [trainer.class_probabilities(part, "Updating the multipliers") for part in parts]
         self.update(torch.cat([torch.from_numpy(part.log_probabilities) for part in found]))
         self.step = step
 

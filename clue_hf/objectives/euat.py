@@ -56,11 +56,9 @@ class EUAT(Objective):
 
     def on_epoch_end(self, trainer: CLUETrainer) -> None:
         """New sets, by what the model gets wrong now; they change between whole epochs only."""
-        from ..training.collect import class_log_probabilities
-
         if trainer.in_plain_phase or not float(trainer.state.epoch or 0).is_integer():
             return
-        found = class_log_probabilities(trainer, trainer.train_dataset, "Finding what is wrong")
+        found = trainer.class_probabilities(trainer.train_dataset, "Finding wrong predictions")
         self.wrong = torch.from_numpy(found.log_probabilities.argmax(-1) != found.labels)
         if not self.has_both_sets:
             kind = "wrong" if not self.wrong.any() else "right"

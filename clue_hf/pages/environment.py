@@ -14,7 +14,6 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from ..metrics.measured import Entry
 from ..metrics.registry import format_interval, format_metric, metric_info
 from ..tables import format_number
 from . import palette
@@ -42,7 +41,7 @@ def write_page(path: str | Path, template: str, **values: Any) -> None:
     Path(path).write_text(page, encoding="utf-8", newline="\n", errors="replace")
 
 
-def metric_tile(entry: Entry | None, label: str, name: str = "", kind: str = "") -> Tile:
+def metric_tile(entry: Mapping[str, Any] | None, label: str, name: str = "", kind: str = "") -> Tile:
     """A metric as a tile; below it is its interval, or why it is undefined."""
     value = format_metric(entry, name, kind, minus="−", interval=None)
     return value, label, format_interval(entry, name, kind, "−") or (entry or {}).get("reason") or ""
@@ -56,7 +55,7 @@ def best_value(columns: Mapping[str, Mapping[str, Any]], name: str, kind: str) -
     return max(known, key=lambda value: direction * value) if direction and len(known) > 1 else None
 
 
-def excludes_zero(entry: Entry | None) -> bool:
+def excludes_zero(entry: Mapping[str, Any] | None) -> bool:
     """Whether the interval of a difference does."""
     low, high = ((entry or {}).get(name) for name in ("low", "high"))
     return low is not None and high is not None and not low <= 0 <= high

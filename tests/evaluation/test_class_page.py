@@ -4,6 +4,7 @@ from io import BytesIO
 
 import numpy as np
 import pytest
+from evaluation.figures import check_figure
 from PIL import Image
 
 from clue_hf.data.image_dataset import ImageDataset
@@ -213,7 +214,12 @@ def test_every_picture_is_drawn(tmp_path):
     names = {"reliability", "uncertainty_histograms", "rejection_curve", "severity", "wrongly_sure"}
     assert {file.stem for file in files} == names
     assert {file.suffix for file in files} == {".png", ".svg"}
-    for file in files:
-        assert file.stat().st_size > 2000
+    check_figure(tmp_path / "one", "reliability", "Is the confidence calibrated?", "raw   ECE 0.106", "Accuracy")
+    check_figure(tmp_path / "one", "uncertainty_histograms", "coloured, up: 83 right answers", "calibrated")
+    check_figure(tmp_path / "one", "rejection_curve", "raw  PRR 0.514", "oracle: best possible", "random: no skill")
+    check_figure(tmp_path / "one", "severity", "OOD AUROC", "fog", "snow", "dashed: calibrated")
+    first = confident_errors(REPORT.raw, 1)[0]
+    answer, truth = (REPORT.names[classes[first]] for classes in (REPORT.raw.answers, REPORT.raw.labels))
+    check_figure(tmp_path / "one", "wrongly_sure", f"{answer}  {REPORT.raw.confidence[first]:.0%}", f"is {truth}")
     perfect = make_report(n=5, names=HOSTILE, texts=["a text"], calibrated=False)
     assert {file.stem for file in plot_class_report(perfect, tmp_path / "two")} == names - {"severity", "wrongly_sure"}

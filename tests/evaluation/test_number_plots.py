@@ -2,13 +2,14 @@ import re
 
 import numpy as np
 import pytest
+from evaluation.figures import check_figure
 from number_models import make_number_vit, number_images
 
 from clue_hf.evaluation.numbers.evaluator import RegressionEvaluator
 from clue_hf.evaluation.numbers.measures import definitions, measure
 from clue_hf.evaluation.numbers.page import write_number_page
 from clue_hf.evaluation.numbers.plots import plot_number_report
-from clue_hf.evaluation.numbers.report import MAIN_METRICS, RegressionReport
+from clue_hf.evaluation.numbers.report import RegressionReport
 from clue_hf.evaluation.numbers.selection import (
     bands,
     coverage_curve,
@@ -121,7 +122,10 @@ def test_every_picture_is_drawn(tmp_path):
     files = plot_number_report(REPORT, tmp_path)
     assert {file.stem for file in files} == NAMES
     assert {file.suffix for file in files} == {".png", ".svg"}
-    assert all(file.stat().st_size > 2000 for file in files)
+    check_figure(tmp_path, "interval_calibration", "raw  ECE 0.163", "calibrated  ECE 0.051", "perfect")
+    check_figure(tmp_path, "std_against_error", "raw   ENCE 0.810", "Standard deviation (of price)", "single rows")
+    check_figure(tmp_path, "sparsification", "raw  AUSE 0.251", "oracle: best possible", "area: AUSE of raw")
+    check_figure(tmp_path, "prediction_intervals", "raw   74.0% of all 250 targets within", "price", "target outside")
 
 
 @pytest.mark.parametrize(
@@ -132,9 +136,15 @@ def test_every_picture_is_drawn(tmp_path):
     ],
 )
 def test_odd_reports_are_written_too(tmp_path, settings):
-    make_report(**settings).save(tmp_path)
-    assert all((tmp_path / f"{name}.png").stat().st_size > 2000 for name in NAMES)
-    assert (tmp_path / "report.html").stat().st_size > 20_000
+    report = make_report(**settings)
+    report.save(tmp_path)
+    n, coverage = len(report.raw), report.metrics["raw"]["coverage_95"]["value"]
+    for name in NAMES:
+        check_figure(tmp_path, name)
+    check_figure(tmp_path, "prediction_intervals", f"raw   {coverage:.1%} of all {n:,} targets within")
+    page = (tmp_path / "report.html").read_text()
+    assert page.endswith("</html>\n")
+    assert f">{format_metric(report.metrics['raw']['mse'], 'mse', 'numbers', interval=None)}<" in page
 
 
 def test_numbers_of_any_size_have_four_digits():
@@ -169,8 +179,9 @@ def test_the_page_says_what_was_found(tmp_path):
     write_number_page(REPORT, tmp_path / "page.html", REPORT.compare(make_report(calibrated=False), 5), "another")
     page = (tmp_path / "page.html").read_text()
     entry = REPORT.metrics["raw"]["mse"]
-    assert f">{format_metric(entry, 'mse', 'numbers', interval=None)}<" in page
-    assert format_interval(entry, "mse", "numbers") in page
+    assert f">{entry['value']:.3f}<" in page
+    assert f"{entry['low']:.3f} to {entry['high']:.3f}" in page
+    assert format_interval(REPORT.metrics["calibrated"]["mse"], "mse", "numbers") in page
     for words in (
         "3 of 250 variances were below the floor",
         "2 of 250 rows have no value",
@@ -178,7 +189,7 @@ def test_the_page_says_what_was_found(tmp_path):
         "overconfident",
     ):
         assert words in page
-    for name in MAIN_METRICS:
+    for name in REPORT.main_metrics:
         assert metric_info(name, "numbers").heading in page
 
 

@@ -4,6 +4,7 @@ import xml.etree.ElementTree as ElementTree
 import matplotlib
 import numpy as np
 import pytest
+from evaluation.figures import check_figure
 from PIL import Image
 
 from clue_hf import EvaluationReport
@@ -95,8 +96,13 @@ def test_the_colours_of_the_scorers_are_in_the_picture(written):
 def test_odd_reports_are_drawn(report, reliable, tmp_path):
     files = plot_report(report, tmp_path)
     assert {file.stem for file in files} == set(PICTURES if reliable else PICTURES[:3])
-    for file in files:
-        assert file.stat().st_size > 2000
+    titles = ("Rejecting the least certain outputs", "Risk of the outputs kept", "Uncertainty of good and bad outputs",
+              "Is the confidence calibrated?")  # fmt: skip
+    for name, title in zip(PICTURES, titles, strict=True):
+        if reliable or name != "reliability":
+            check_figure(tmp_path, name, title)
+    prr = report.metrics["scorers"]["msp"]["prr"]["value"]
+    check_figure(tmp_path, "rejection_curves", f"{'-' if prr is None else f'{prr:.3f}'.replace('-', '−'):^5}  msp")
 
 
 def test_a_scorer_may_have_no_confidence(tmp_path, monkeypatch):

@@ -206,7 +206,7 @@ def test_probabilities_that_are_not_finite_are_told_with_their_row(tmp_path):
     with torch.no_grad():
         model.classifier.bias[0] = float("nan")
     model.save_pretrained(folder)
-    with pytest.raises(UserError, match=r"row 5 \(counted from 0\) is nan. Has the training diverged"):
+    with pytest.raises(UserError, match=r"row 5 \(counted from 0\) is not finite. Has the training diverged"):
         pipeline(str(folder), device="cpu")(inputs_for("image"), first_row=5)
 
 

@@ -1,4 +1,4 @@
-"""Prints the lowest versions that pyproject.toml allows as constraints for pip, for `make test-versions`."""
+"""Prints constraints for pip: `floors` (the lowest versions that pyproject.toml allows) or `newest`, and pins."""
 
 import sys
 import tomllib
@@ -27,6 +27,8 @@ def floor(requirement):
 
 
 if __name__ == "__main__":
-    # torch is the one that constraints.txt names: only that version is built for the CPU everywhere
-    print("\n".join(line for line in floors() if not line.startswith("torch==")))
-    print(*(line for line in Path(sys.argv[1]).read_text().splitlines() if line.startswith("torch==")))
+    which, pins = sys.argv[1:]
+    # torch is always the pinned one: only that release is built for the CPU everywhere
+    torch = [line for line in Path(pins).read_text().splitlines() if line.startswith("torch==")]
+    lowest = [line for line in floors() if not line.startswith("torch==")] if which == "floors" else []
+    print("\n".join([*torch, *lowest]))

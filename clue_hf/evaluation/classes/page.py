@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...metrics.registry import metric_info
 from ...pages import environment
@@ -14,10 +14,6 @@ from .selection import class_page_data
 if TYPE_CHECKING:
     from ..report import Differences
     from .report import ClassificationReport
-
-#: Metrics of each corruption, and of the detection of out-of-distribution data.
-SHIFTED = ("error", "ece", "mean_uncertainty", "uncertainty_auc", "ood_auroc")
-DETECTION = ("ood_auroc", "ood_aupr", "ood_fpr95")
 
 
 def write_class_page(
@@ -52,10 +48,7 @@ def write_class_page(
         summary=_summary(report),
         columns=columns,
         main=[name for name in report.main_metrics if name in columns["raw"]],
-        shifted_metrics=SHIFTED,
-        shifted=_shifted(report),
-        detection_metrics=DETECTION,
-        detection=report.metrics.get("ood"),
+        report=report,
         comparison=comparison,
         other=other,
         data=class_page_data(report, limit),
@@ -102,14 +95,3 @@ def _summary(report: ClassificationReport) -> list[str]:
             f"{flip['value']:.3f}."
         )
     return sentences
-
-
-def _shifted(report: ClassificationReport) -> list[tuple[str, str, Any]]:
-    """Corruption, severity and metrics of each corrupted copy, after those of the data itself."""
-    corruptions = report.metrics.get("corruptions", {})
-    clean = [("none", "0", report.metrics["raw"])] if corruptions else []
-    return clean + [
-        (name, severity, kinds["raw"])
-        for name, by_severity in corruptions.items()
-        for severity, kinds in by_severity.items()
-    ]

@@ -58,6 +58,8 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
 
     kind: ClassVar = "classes"
     main_metrics: ClassVar = MAIN_METRICS
+    shifted_metrics: ClassVar = SHIFTED
+    detection_metrics: ClassVar = DETECTION
 
     names: list[str]
     raw: ClassPredictions
@@ -67,14 +69,18 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
     calibrator: Calibrator | None = None
     rows: Any = None
 
-    def corruption_table(self) -> str:
-        """The corrupted copies as a markdown table; severity 0 is the data itself."""
-        rows = {("none", "0"): self.metrics["raw"]} | {
+    def corruptions(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """The metrics of each corruption and severity; severity 0 is the data itself."""
+        copies = self.metrics.get("corruptions", {})
+        return ({("none", "0"): self.metrics["raw"]} if copies else {}) | {
             (corruption, severity): kinds["raw"]
-            for corruption, by_severity in self.metrics["corruptions"].items()
+            for corruption, by_severity in copies.items()
             for severity, kinds in by_severity.items()
         }
-        return self._metric_table(("corruption", "severity"), rows, SHIFTED)
+
+    def corruption_table(self) -> str:
+        """The corrupted copies as a markdown table."""
+        return self._metric_table(("corruption", "severity"), self.corruptions(), SHIFTED)
 
     def summary(self) -> str:
         """The report in words and tables, as markdown."""

@@ -11,7 +11,7 @@ from ...pages.selection import LONGEST_CELL, curve_limits, data_uri, kept_qualit
 
 
 if TYPE_CHECKING:
-    from .measures import ClassPredictions
+    from ...predictors.classes import ClassPredictions
     from .report import ClassificationReport
 
 #: Number of bins of the reliability diagram: those of the ECE.

@@ -20,7 +20,7 @@ from .selection import bands, coverage_curve, error_bins, error_points, sparsifi
 
 
 if TYPE_CHECKING:
-    from .measures import RegressionPredictions
+    from ...predictors.numbers import RegressionPredictions
     from .report import RegressionReport
 
 

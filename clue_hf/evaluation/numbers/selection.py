@@ -13,7 +13,7 @@ from ...pages.selection import LONGEST_CELL, data_uri, evenly_spaced
 
 
 if TYPE_CHECKING:
-    from .measures import RegressionPredictions
+    from ...predictors.numbers import RegressionPredictions
     from .report import RegressionReport
 
 #: Maximum number of rows in the figure of intervals, and of points in that of errors.
