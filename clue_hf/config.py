@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import inspect
+import textwrap
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
 
 import torch
 from transformers import Seq2SeqTrainingArguments
@@ -11,164 +14,98 @@ from .functional import check_choice, check_fraction
 from .objectives import OBJECTIVES
 
 
+_Config = TypeVar("_Config")
 TASKS = ("auto", "seq2seq", "causal", "classification", "regression")
 
 
+def _setting(default: Any, help: str) -> Any:
+    """A field with its help: `--help`, docs/settings.md and the docstring of [`CLUEConfig`] all show this one text."""
+    return field(default=default, metadata={"help": help})
+
+
+def _document_fields(config: type[_Config]) -> type[_Config]:
+    """Adds the fields that a config declares itself to its docstring."""
+    settings, lines = {setting.name: setting for setting in fields(config)}, []  # type: ignore[arg-type]
+    for name, type_ in config.__annotations__.items():
+        default = "" if settings[name].default is None else f", defaults to `{settings[name].default!r}`"
+        lines.append(f"    {name} (`{type_.removesuffix(' | None')}`, *optional*{default}):")
+        lines += textwrap.wrap(settings[name].metadata["help"], 110, initial_indent=" " * 8, subsequent_indent=" " * 8)
+    config.__doc__ = "\n".join([inspect.cleandoc(config.__doc__ or ""), "", "Args:", *lines, ""])
+    return config
+
+
+@_document_fields
 @dataclass
 class CLUEConfig(Seq2SeqTrainingArguments):
-    r"""
-    Settings of [`CLUETrainer`]: everything of [`~transformers.Seq2SeqTrainingArguments`], and what CLUE adds.
-
-    > Parameters that control the objective
-
-    Args:
-        task (`str`, *optional*, defaults to `"auto"`):
-            `"seq2seq"`, `"causal"`, `"classification"` or `"regression"`; `"auto"` asks the model.
-        objective (`str`, *optional*, defaults to `"clue"`):
-            What to train with: a name in [`~clue_hf.objectives.OBJECTIVES`].
-        alpha (`float`, *optional*, defaults to 0.9):
-            Weight of the error in CLUE, from 0 to 1; 1 is plain training.
-        level (`str`, *optional*, defaults to `"token"`):
-            Whether CLUE squares the gap of each token or of each sequence's means.
-        clue_gradient (`str`, *optional*, defaults to `"both"`):
-            `"both"` is the paper; `"uncertainty"` detaches the error inside the square.
-        plain_steps (`int`, *optional*, defaults to 0):
-            Train with plain cross-entropy for so many optimizer steps first.
-        plain_epochs (`float`, *optional*, defaults to 0):
-            The same in epochs.
-        alpha_warmup_steps (`int`, *optional*, defaults to 0):
-            Let alpha fall linearly from 1 to its value over so many steps (after the plain ones).
-        pe_weight (`float`, *optional*, defaults to 1.0):
-            Weight of the entropy in the objectives `ce_pe` and `mse_pe`.
-        focal_gamma (`float`, *optional*, defaults to 2.0):
-            Exponent of the objective `focal`.
-        cals_margin (`float`, *optional*, defaults to 10.0):
-            How far a logit may lie below the largest, in the objective `cals`.
-        mc_samples (`int`, *optional*):
-            Classification and regression: error and uncertainty are those of the mean of so many passes with dropout,
-            in training and in evaluation; 0 is one plain pass. By default 5 for classes and 20 for numbers, or 0 for a
-            model without dropout.
-        plain_mc_samples (`int`, *optional*):
-            Another number of passes in training where the loss is the error alone (`ce`, `mse`, and plain training
-            before another objective): 1 is how models with dropout are usually trained.
-        variance_head (`bool`, *optional*, defaults to `False`):
-            Regression: the model also predicts a variance; always so with the objective `nll`.
-        min_variance (`float`, *optional*, defaults to 1e-6):
-            Regression: the least variance, in units of the standardised target.
-        fused_head (`str`, *optional*, defaults to `"auto"`):
-            Compute loss and gradients of the output layer without holding the logits: `"auto"` when the model allows,
-            `"on"` or an error, `"off"`.
-        max_nonfinite_steps (`int`, *optional*, defaults to 10):
-            Steps whose gradients are not finite are skipped; after so many in a row training gives up.
-        allow_config_change (`bool`, *optional*, defaults to `False`):
-            Resume from a checkpoint that was trained with another objective, alpha, batch size or the like; the change
-            is recorded in `training_settings.json`.
-
-    > Parameters that control the data
-
-    Args:
-        source_column (`str`, *optional*):
-            Column of the source text (or prompt); dots reach into nested columns: `translation.en`.
-        target_column (`str`, *optional*):
-            Column of the target text (or completion), or of the number to predict.
-        source_prefix (`str`, *optional*, defaults to `""`):
-            Text put before every source, such as `"summarize: "`.
-        max_source_length (`int`, *optional*, defaults to 512):
-            Longer sources are truncated to so many tokens, and counted.
-        max_target_length (`int`, *optional*, defaults to 128):
-            Longer targets are truncated to so many tokens, and counted.
-        label_column (`str`, *optional*):
-            Classification: column of the class.
-        image_column (`str`, *optional*):
-            Column of the image.
-        image_size (`int`, *optional*):
-            Side of the images as the model sees them; by default their own.
-        augment (`str`, *optional*, defaults to `"none"`):
-            Vary images in training: `"crop"`, or `"crop_flip"`, which also mirrors them.
-        pad_to_multiple_of (`int`, *optional*):
-            Pad batches to a multiple of this length.
-        preprocessing_num_workers (`int`, *optional*):
-            Processes that tokenise the data.
+    """
+    Settings of [`CLUETrainer`]: those of [`~transformers.Seq2SeqTrainingArguments`], and the ones below.
     """
 
-    task: str = field(
-        default="auto", metadata={"help": "seq2seq, causal, classification or regression; auto asks the model."}
+    # what to train with
+    task: str = _setting("auto", "seq2seq, causal, classification or regression; auto infers it from the model.")
+    objective: str = _setting("clue", f"Training objective: {', '.join(OBJECTIVES)}, or a registered one.")
+    alpha: float = _setting(0.9, "CLUE: weight of the error, from 0 to 1; 1 is plain training.")
+    level: str = _setting(
+        "token", "CLUE: square the gap of each token (the paper) or of each sequence's means: token, sequence."
     )
-    objective: str = field(
-        default="clue", metadata={"help": f"What to train with: {', '.join(OBJECTIVES)}, or a registered one."}
+    clue_gradient: str = _setting(
+        "both", "CLUE: both (the paper), or uncertainty, which detaches the error inside the square."
     )
-    alpha: float = field(
-        default=0.9, metadata={"help": "CLUE: weight of the error, from 0 to 1; 1 is plain training."}
+    plain_steps: int = _setting(0, "Number of initial steps trained with cross-entropy (regression: squared error).")
+    plain_epochs: float = _setting(0, "Number of initial epochs trained with cross-entropy, instead of plain_steps.")
+    alpha_warmup_steps: int = _setting(
+        0, "CLUE: number of steps over which alpha falls linearly from 1 to its value, after plain_steps."
     )
-    level: str = field(
-        default="token",
-        metadata={
-            "help": "CLUE: square the gap of each token (the paper) or of each sequence's means: token, sequence."
-        },
+    pe_weight: float = _setting(1.0, "ce_pe, mse_pe: weight of the entropy.")
+    focal_gamma: float = _setting(2.0, "focal: exponent gamma.")
+    cals_margin: float = _setting(10.0, "cals: largest allowed difference between the largest logit and another one.")
+    mc_samples: int | None = _setting(
+        None,
+        "Number of MC-dropout forward passes to average, in training and in evaluation (default: 5 for classes, 20 "
+        "for numbers, 0 without dropout). 0 is one pass without dropout.",
     )
-    clue_gradient: str = field(
-        default="both",
-        metadata={"help": "CLUE: both (the paper), or uncertainty: the error is detached inside the square."},
+    plain_mc_samples: int | None = _setting(
+        None,
+        "Number of MC-dropout forward passes in training where the loss is the error alone (default: mc_samples). "
+        "This concerns ce, mse and the initial plain steps; 1 is usual.",
     )
-    plain_steps: int = field(default=0, metadata={"help": "Plain cross-entropy for so many optimizer steps first."})
-    plain_epochs: float = field(default=0, metadata={"help": "Plain cross-entropy for so many epochs first."})
-    alpha_warmup_steps: int = field(
-        default=0, metadata={"help": "CLUE: steps over which alpha falls from 1 to its value, after the plain ones."}
+    variance_head: bool = _setting(False, "Regression: also predict a variance (always with the objective nll).")
+    min_variance: float = _setting(1e-6, "Regression: smallest variance, in units of the standardised target.")
+    fused_head: str = _setting(
+        "auto",
+        "Compute loss and gradients of the output layer without storing the logits: auto, on, off. auto does so when "
+        "the model supports it, on raises an error when it does not.",
     )
-    pe_weight: float = field(default=1.0, metadata={"help": "ce_pe, mse_pe: weight of the entropy."})
-    focal_gamma: float = field(default=2.0, metadata={"help": "focal: the exponent gamma."})
-    cals_margin: float = field(default=10.0, metadata={"help": "cals: how far a logit may lie below the largest."})
-    mc_samples: int | None = field(
-        default=None,
-        metadata={
-            "help": "Passes with dropout, whose mean counts (default: 5 for classes, 20 for numbers, where there is "
-            "dropout)."
-        },
+    max_nonfinite_steps: int = _setting(
+        10, "Stop after this many consecutive steps with non-finite gradients. Such steps are skipped."
     )
-    plain_mc_samples: int | None = field(
-        default=None,
-        metadata={"help": "Another number of passes in training where the loss is the error alone; 1 is usual."},
+    allow_config_change: bool = _setting(
+        False,
+        "Resume from a checkpoint that was trained with other settings. The change is recorded in "
+        "training_settings.json.",
     )
-    variance_head: bool = field(
-        default=False, metadata={"help": "Regression: also predict a variance (always so with objective nll)."}
-    )
-    min_variance: float = field(
-        default=1e-6, metadata={"help": "Regression: the least variance, in units of the standardised target."}
-    )
-    fused_head: str = field(
-        default="auto",
-        metadata={"help": "Loss and gradients of the output layer without holding the logits: auto, on, off."},
-    )
-    max_nonfinite_steps: int = field(
-        default=10, metadata={"help": "Give up after so many steps in a row whose gradients are not finite."}
-    )
-    allow_config_change: bool = field(
-        default=False, metadata={"help": "Resume from a checkpoint that was trained with other settings."}
-    )
-    source_column: str | None = field(
-        default=None, metadata={"help": "Column of the source text or prompt; dots reach inside: translation.en"}
-    )
-    target_column: str | None = field(
-        default=None, metadata={"help": "Column of the target text or completion, or of the number to predict."}
-    )
-    source_prefix: str = field(default="", metadata={"help": "Text put before every source: 'summarize: '."})
-    max_source_length: int = field(
-        default=512, metadata={"help": "Longer sources are truncated to so many tokens, and counted."}
-    )
-    max_target_length: int = field(
-        default=128, metadata={"help": "Longer targets are truncated to so many tokens, and counted."}
-    )
-    label_column: str | None = field(default=None, metadata={"help": "Classification: column of the class."})
-    image_column: str | None = field(default=None, metadata={"help": "Column of the image."})
-    image_size: int | None = field(default=None, metadata={"help": "Side of the images (default: their own)."})
-    augment: str = field(default="none", metadata={"help": "Vary images in training: none, crop, crop_flip."})
-    pad_to_multiple_of: int | None = field(default=None, metadata={"help": "Pad batches to a multiple of this."})
-    preprocessing_num_workers: int | None = field(default=None, metadata={"help": "Processes that tokenise the data."})
 
-    # other defaults than transformers': one line of progress every 50 steps instead of every 500
-    logging_steps: float = field(
-        default=50, metadata={"help": "Log every so many optimizer steps (below 1: a share of all steps)."}
+    # the data
+    source_column: str | None = _setting(
+        None, "Column of the source text or prompt; dots select nested columns: translation.en"
     )
+    target_column: str | None = _setting(None, "Column of the target text or completion, or of the number to predict.")
+    source_prefix: str = _setting("", "Text put before every source: 'summarize: '.")
+    max_source_length: int = _setting(
+        512, "Maximum source length in tokens; longer sources are truncated and counted."
+    )
+    max_target_length: int = _setting(
+        128, "Maximum target length in tokens; longer targets are truncated and counted."
+    )
+    label_column: str | None = _setting(None, "Classification: column of the class.")
+    image_column: str | None = _setting(None, "Column of the image.")
+    image_size: int | None = _setting(None, "Height and width of the images in pixels (default: their own).")
+    augment: str = _setting("none", "Augmentation of images in training: none, crop, crop_flip (also mirrors them).")
+    pad_to_multiple_of: int | None = _setting(None, "Pad batches to a multiple of this length.")
+    preprocessing_num_workers: int | None = _setting(None, "Number of processes that tokenise the data.")
+
+    # another default than transformers': one line of progress every 50 steps instead of every 500
+    logging_steps: float = _setting(50, "Log every this many optimizer steps (below 1: a fraction of all steps).")
 
     def __post_init__(self) -> None:
         if not torch.accelerator.is_available():

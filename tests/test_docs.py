@@ -1,10 +1,13 @@
 """The pages say what the code does."""
 
+import dataclasses
 import importlib.util
 import re
 from pathlib import Path
 
 import pytest
+
+from clue_hf import CLUEConfig
 
 
 ROOT = Path(__file__).parents[1]
@@ -16,6 +19,15 @@ def test_the_table_of_settings_is_up_to_date():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert (ROOT / "docs/settings.md").read_text() == module.page(), "run .venv/bin/python docs/settings_table.py"
+
+
+def test_the_docstring_of_the_config_shows_the_help_of_every_field():
+    words = " ".join((CLUEConfig.__doc__ or "").split())
+    for field in dataclasses.fields(CLUEConfig):
+        if field.name in CLUEConfig.__annotations__:
+            default = "" if field.default is None else f", defaults to `{field.default!r}`"
+            assert f" {field.name} (`" in words
+            assert f"*optional*{default}): {' '.join(field.metadata['help'].split())}" in words
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

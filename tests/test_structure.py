@@ -1,4 +1,4 @@
-"""What keeps the tree readable: no cycles of imports, and folders that one can take in. `make lint` holds the layers."""
+"""What keeps the tree readable: no cycles of imports, and no crowded folders. `make lint` holds the layers."""
 
 from collections import Counter
 

@@ -129,10 +129,6 @@ class ImageDataset(torch.utils.data.Dataset):
         kept = positive | (self._labels == self.names.index(wanted[1]))
         return ImageDataset(self.images, positive.astype(np.int64), wanted[::-1], self._rows[kept[self._rows]])
 
-    def with_pixels(self, images: np.ndarray) -> ImageDataset:
-        """The same rows with other images, such as corrupted ones."""
-        return ImageDataset(images, self.labels, self.names)
-
 
 class EncodedImages:
     """

@@ -69,6 +69,11 @@ class PredictionEvaluator:
         """The model that is evaluated."""
         return self.predictor.model
 
+    @property
+    def mc_samples(self) -> int:
+        """Number of MC-dropout forward passes."""
+        return self.predictor.task.mc_samples
+
     def _check_validation(self, validation: Any) -> None:
         if isinstance(self.calibrator, str) and validation is None:
             raise ValueError("A calibrator is fitted on validation data: give some.")

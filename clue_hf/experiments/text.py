@@ -98,16 +98,12 @@ class TextExperiment(Experiment):
         evaluator.model, evaluator.tokenizer = trainer.accelerator.unwrap_model(trainer.model), self.processing_class
         report = evaluator.evaluate(self.splits[split], config.source_column, config.target_column)
         references = report.metrics["references"]
-        names = ("error", "uncertainty", "alignment_error", "token_ece")
-        values = {name: references[name]["value"] for name in names}
+        values = {name: references[name].value for name in ("error", "uncertainty", "alignment_error", "token_ece")}
         correct = sum(sum(example["reference_correct"]) for example in report.examples)  # on the main process
         return {
-            self.quality: report.metrics["quality"][self.quality]["corpus"]["value"],
-            "error": values["error"],
-            "uncertainty": values["uncertainty"],
+            self.quality: report.metrics["quality"][self.quality]["corpus"].value,
+            **values,
             "gap": values["error"] - values["uncertainty"],
-            "alignment_error": values["alignment_error"],
-            "token_ece": values["token_ece"],
             "token_accuracy": correct / max(references["tokens"], 1),
             "tokens": references["tokens"],
         }

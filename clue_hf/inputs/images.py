@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from transformers import TrainerCallback, ViTImageProcessorPil
+from transformers import ViTImageProcessorPil
 
 from ..data.image_dataset import ImageDataset
 from ..errors import UserError
@@ -311,20 +311,10 @@ def _places(length: int, share: np.ndarray) -> np.ndarray:
 
 
 def train_collator(transform: ImageTransform, augment: str = "none", seed: int = 42) -> ImageCollator:
-    """The collator of the training data; an [`EpochCallback`] must tell it the epoch."""
+    """The collator of the training data; the trainer tells it the epoch."""
     return ImageCollator(transform, augment, seed)
 
 
 def eval_collator(transform: ImageTransform) -> ImageCollator:
     """The collator of all other data: nothing random."""
     return ImageCollator(transform)
-
-
-class EpochCallback(TrainerCallback):
-    """Tells a collator the epoch, so that its crops and flips are a function of it."""
-
-    def __init__(self, collator: ImageCollator) -> None:
-        self.collator = collator
-
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.collator.set_epoch(int(state.epoch or 0))

@@ -130,11 +130,6 @@ class TablePreprocessor:
         return [name for column in self.columns for name in column.feature_names]
 
     @property
-    def category_names(self) -> list[str]:
-        """The columns of categories, in the order of the tensor."""
-        return [column.name for column in self.columns if column.kind == "categorical"]
-
-    @property
     def category_sizes(self) -> list[int]:
         """For each column of categories how many indices there are, with 0 for missing and unknown ones."""
         return [len(column.categories) + 1 for column in self.columns if column.kind == "categorical"]
@@ -180,14 +175,6 @@ class TablePreprocessor:
         if categories:
             tensors["categories"] = torch.from_numpy(np.stack(categories, 1))
         return tensors, notes
-
-    def restore(self, predictions: Any) -> Any:
-        """Standardised predictions (an array, a tensor or a number) in the target's own units."""
-        return predictions * self.target_std + self.target_mean
-
-    def restore_variance(self, variances: Any) -> Any:
-        """Standardised variances or squared errors in the squared units of the target."""
-        return variances * self.target_std**2
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""

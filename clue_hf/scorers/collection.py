@@ -18,7 +18,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils.logging import tqdm
 
 from ..functional import check_choice
-from ..inputs.text import IGNORED, encode_texts
+from ..inputs.text import IGNORED, encode_sources, encode_targets
 from ..models.kind import unwrap
 from ..models.mc_dropout import active_dropout
 from ..models.tokenizer import with_padding
@@ -174,7 +174,7 @@ class Collector:
         The sources as batches of similar length, which pad little. `first_row` is the number of the first source where
         these are part of more, `batch_size` by default that of the settings.
         """
-        prompts, cut = self._encode_sources([self.settings.source_prefix + source for source in sources])
+        prompts, cut = self._encode_sources(list(sources))
         order = sorted(range(len(sources)), key=lambda row: len(prompts[row]))
         size = batch_size or self.settings.batch_size
         parts = (order[start : start + size] for start in range(0, len(order), size))
@@ -375,15 +375,14 @@ class Collector:
         return set(ends) if isinstance(ends, (list, tuple)) else {ends}
 
     def _encode_sources(self, texts: list[str]) -> tuple[list[list[int]], list[bool]]:
-        encoded, cut = encode_texts(self.tokenizer, texts, self.settings.max_source_length) if texts else ([], [])
+        if not texts:
+            return [], []
+        prefix, limit = self.settings.source_prefix, self.settings.max_source_length
+        encoded, cut = encode_sources(self.tokenizer, texts, prefix, limit)
         return [prompt or self._empty_source() for prompt in encoded], cut
 
     def _encode_targets(self, targets: Sequence[str]) -> list[list[int]]:
-        limit = self.settings.max_new_tokens
-        if self.is_seq2seq:
-            return encode_texts(self.tokenizer, list(targets), limit, target=True)[0]
-        ids = self.tokenizer(list(targets), add_special_tokens=False, verbose=False)["input_ids"]
-        return [[*tokens, self.tokenizer.eos_token_id][:limit] for tokens in ids]
+        return encode_targets(self.tokenizer, list(targets), self.settings.max_new_tokens, self.task.kind)[0]
 
     def _empty_source(self) -> list[int]:
         text = self.settings.source_prefix if self.settings.pmi_source == "prefix" else ""

@@ -31,6 +31,7 @@ class PushMixin(Trainer):
     args: Any
     model: Any
     push_in_progress: Any
+    hub_model_id: Any
     _tag_names = ("clue", "uncertainty", "calibration")
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
@@ -130,7 +131,7 @@ class PushMixin(Trainer):
             return None
         self.create_model_card(**kwargs)
         self._finish_current_push()
-        settings = {
+        settings: dict[str, Any] = {
             "revision": revision or self.args.hub_revision,
             "commit_message": commit_message,
             "private": self._private(private),

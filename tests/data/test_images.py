@@ -12,6 +12,7 @@ from transformers import (
     ResNetConfig,
     ResNetForImageClassification,
     Trainer,
+    TrainerCallback,
     TrainingArguments,
     ViTImageProcessorPil,
 )
@@ -19,7 +20,6 @@ from transformers import (
 from clue_hf.data.image_dataset import ImageDataset
 from clue_hf.errors import UserError
 from clue_hf.inputs.images import (
-    EpochCallback,
     ImageCollator,
     ImageTransform,
     eval_collator,
@@ -223,6 +223,16 @@ def test_workers_that_outlive_an_epoch_hear_of_the_next(workers):
         assert torch.equal(found, alone([data[i] for i in range(len(data))])["pixel_values"])
 
 
+class TellsTheEpoch(TrainerCallback):
+    """What [`CLUETrainer`] does for its collator."""
+
+    def __init__(self, collator):
+        self.collator = collator
+
+    def on_epoch_begin(self, args, state, control, **kwargs):
+        self.collator.set_epoch(int(state.epoch or 0))
+
+
 class Recorder(Trainer):
     """Remembers the batches of every step."""
 
@@ -245,7 +255,7 @@ def test_a_resumed_run_sees_the_same_batches(tmp_path):
         )  # fmt: skip
         collate = train_collator(transform, "crop_flip", args.seed)
         trainer = Recorder(
-            model, args, data_collator=collate, train_dataset=data, callbacks=[EpochCallback(collate)],
+            model, args, data_collator=collate, train_dataset=data, callbacks=[TellsTheEpoch(collate)],
             processing_class=transform.processor(),
         )  # fmt: skip
         trainer.train(resume_from_checkpoint=resume)

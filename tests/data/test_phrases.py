@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +22,6 @@ from clue_hf.data.embedded.phrases import (
     SPLITS,
     load_phrases,
     phrase_rows,
-    target_distribution,
 )
 
 
@@ -37,6 +36,18 @@ def train() -> list[dict]:
 @pytest.fixture(scope="module")
 def shifted() -> list[dict]:
     return phrase_rows("shifted", 600)
+
+
+def target_distribution(source: str) -> dict[str, float]:
+    """Every valid target of a source with its probability; ValueError for a source outside the grammar."""
+    clauses, words = phrases._read(source), phrases._words(source)
+    distribution = {}
+    for translations in product(*(phrases.DICTIONARY[word] for word in words)):
+        choice = dict(zip(words, translations, strict=True))
+        distribution[phrases._french(clauses, choice)] = math.prod(
+            phrases.DICTIONARY[word][choice[word]] for word in words
+        )
+    return distribution
 
 
 def sources(rows: list[dict]) -> set[str]:

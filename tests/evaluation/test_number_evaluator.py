@@ -332,7 +332,7 @@ def test_texts_with_a_number(has_head):
         variance = np.exp(logits[1]) if has_head else FLOOR
         assert found.raw.std[row] == pytest.approx(np.sqrt(variance) * SCALE.std, rel=1e-4)
     short = evaluator(model, tokenizer, mc_samples=2, max_source_length=2).evaluate(number_texts())
-    assert "18 of 18 texts were truncated" in short.summary()
+    assert "18 of 18 texts (100.0%) were truncated" in short.summary()
     assert next(short._lines())["text"] == TEXTS[0]
     assert evaluator(model, tokenizer, mc_samples=0).predict({"text": TEXTS[:2]}).mean == pytest.approx(
         found.raw.mean[:2], rel=1e-4

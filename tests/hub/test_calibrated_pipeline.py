@@ -191,7 +191,7 @@ def test_rows_of_a_longer_file_keep_their_numbers(folders):
     ("t5", {}, {"num_alternatives": -1}, "must not be negative"),
     ("t5", {}, {"abstain_at_risk": 0.1}, "clue-hf calibrate"),
     ("image", {"scorer": "msp"}, {}, "for models that write texts"),
-    ("image", {"num_beams": 2}, {}, "`num_beams` is no setting"),
+    ("image", {"num_beams": 2}, {}, "`num_beams` is not a setting"),
     ("image", {}, {"return_tokens": True}, "for models that write texts"),
     ("table", {}, {"level": 1.5}, "`level` must lie between 0 and 1"),
 ])  # fmt: skip
@@ -206,7 +206,7 @@ def test_probabilities_that_are_not_finite_are_told_with_their_row(tmp_path):
     with torch.no_grad():
         model.classifier.bias[0] = float("nan")
     model.save_pretrained(folder)
-    with pytest.raises(UserError, match=r"row 5 \(counted from 0\) is nan. Has the training diverged"):
+    with pytest.raises(UserError, match=r"row 5 \(counted from 0\) is not finite. Has the training diverged"):
         pipeline(str(folder), device="cpu")(inputs_for("image"), first_row=5)
 
 

@@ -330,16 +330,6 @@ def phrase_rows(split: str, size: int, seed: int = 0) -> list[dict[str, str | fl
     return list(rows.values())
 
 
-def target_distribution(source: str) -> dict[str, float]:
-    """Every valid target of a source with its probability; ValueError for a source outside the grammar."""
-    clauses, words = _read(source), _words(source)
-    distribution = {}
-    for translations in itertools.product(*(DICTIONARY[word] for word in words)):
-        choice = dict(zip(words, translations, strict=True))
-        distribution[_french(clauses, choice)] = math.prod(DICTIONARY[word][choice[word]] for word in words)
-    return distribution
-
-
 def load_phrases(
     train_size: int = 20000, validation_size: int = 1000, test_size: int = 1000, shifted_size: int = 500, seed: int = 0
 ) -> "DatasetDict":
