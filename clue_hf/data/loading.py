@@ -281,8 +281,8 @@ def _load_named(name: str, config: str | None, revision: str | None) -> dict[str
     except (OSError, ValueError, RuntimeError, DatasetsError) as error:
         raise UserError(
             f"The dataset {name!r} cannot be loaded: it is not a local folder with data, and the Hub has no such "
-            f"dataset or cannot be reached. Offline: download it on a connected machine with `hf download --repo-type dataset "
-            f"{name}`, or give files with train_file. ({_reason(error)})"
+            f"dataset or cannot be reached. Offline: download it on a connected machine with `hf download --repo-type "
+            f"dataset {name}`, or give files with train_file. ({_reason(error)})"
         ) from error
 
 
