@@ -239,7 +239,9 @@ def test_other_columns_are_found_where_the_data_has_not_those_of_the_training(he
     rows = [json.loads(line) for line in Path("texts-test.jsonl").read_text().splitlines()]
     plain = [{"text": row["review"]["text"], "label": row["verdict"]} for row in rows]
     Path("plain.jsonl").write_text("".join(json.dumps(row) + "\n" for row in plain))
-    assert main(["evaluate", str(folder), "--test_file", "plain.jsonl", "--report_dir", "plain", "--resamples", "0"]) == 0
+    assert (
+        main(["evaluate", str(folder), "--test_file", "plain.jsonl", "--report_dir", "plain", "--resamples", "0"]) == 0
+    )
     lines = [json.loads(line) for line in Path("plain/predictions.jsonl").read_text().splitlines()]
     _, expected = evaluated("texts", folder)
     assert [line["probabilities"] for line in lines] == [line["probabilities"] for line in expected]
