@@ -56,15 +56,7 @@ def decodes_plainly(model: Any) -> bool:
 
 
 class Streams:
-    """
-    Exponential random numbers for several rows, each from its own generator.
-
-    Args:
-        seeds (`Sequence[int | None]`):
-            A seed per row; `None` for a row that takes its best token and needs none.
-        size (`int`):
-            Numbers per row and step.
-    """
+    """Exponential random numbers for several rows, each from its own generator."""
 
     def __init__(self, seeds: Sequence[int | None], size: int, device: torch.device) -> None:
         self.generators = [None if seed is None else torch.Generator(device).manual_seed(seed) for seed in seeds]
@@ -100,16 +92,6 @@ def choose(
     A token per row, and its error, the entropy, the best token's probability and whether this is it: (rows, 4).
 
     An exponential race: the token with the smallest `noise / probability` is a draw from the probabilities.
-
-    Args:
-        logits (`torch.Tensor` of shape `(rows, vocabulary)`):
-            The model's own; they are overwritten.
-        noise (`torch.Tensor` of shape `(rows, groups + width)`):
-            Standard exponential random numbers.
-        greedy (`torch.Tensor` of shape `(rows,)`):
-            Rows that take the best token instead.
-        warp (`Callable`, *optional*):
-            Changes the logits that are drawn from (temperature, top-k ...), not what is told about the token.
     """
     rows, vocabulary = logits.shape
     groups, width = groups_of(vocabulary)
@@ -144,19 +126,7 @@ def choose(
 
 
 class Decoder:
-    """
-    Decodes several texts per source at once.
-
-    Args:
-        model:
-            A model of which [`decodes_plainly`] is true, with an output layer that can be fused.
-        ends (`set[int]`), pad (`int`):
-            Tokens that end a text, and one to fill up with.
-        max_new_tokens (`int`):
-            Longest text.
-        warp (`Callable`, *optional*):
-            See [`choose`]; for samples only.
-    """
+    """Decodes several texts per source at once."""
 
     def __init__(self, model: Any, ends: set[int], pad: int, max_new_tokens: int, warp: Warper | None = None) -> None:
         self.model, self.base, self.head = model, unwrap(model), read_head(unwrap(model))
@@ -235,7 +205,7 @@ class Decoder:
         except IndexError as error:  # an embedding of positions that has come to its end
             limit = getattr(self.base.config, "max_position_embeddings", None)
             raise UserError(
-                f"A text is longer than the {limit or 'so many'} positions that the model knows: lower max_new_tokens "
+                f"A text is longer than the {limit or ''} positions of the model: lower max_new_tokens "
                 "(max_target_length) or max_source_length."
             ) from error
 
