@@ -51,8 +51,10 @@ class CLUEConfig(Seq2SeqTrainingArguments):
     clue_gradient: str = _setting(
         "both", "CLUE: both (the paper), or uncertainty, which detaches the error inside the square."
     )
-    plain_steps: int = _setting(0, "Number of initial steps trained with cross-entropy (regression: squared error).")
-    plain_epochs: float = _setting(0, "Number of initial epochs trained with cross-entropy, instead of plain_steps.")
+    plain_steps: int = _setting(
+        0, "Number of initial steps trained with cross-entropy. In regression with the squared error."
+    )
+    plain_epochs: float = _setting(0, "Number of initial epochs trained with cross-entropy. Instead of plain_steps.")
     alpha_warmup_steps: int = _setting(
         0, "CLUE: number of steps over which alpha falls linearly from 1 to its value, after plain_steps."
     )
@@ -61,8 +63,8 @@ class CLUEConfig(Seq2SeqTrainingArguments):
     cals_margin: float = _setting(10.0, "cals: largest allowed difference between the largest logit and another one.")
     mc_samples: int | None = _setting(
         None,
-        "Number of MC-dropout forward passes to average, in training and in evaluation (default: 5 for classes, 20 "
-        "for numbers, 0 without dropout). 0 is one pass without dropout.",
+        "Number of MC-dropout forward passes to average. In training and in evaluation; by default 5 for classes, 20 "
+        "for numbers, 0 without dropout. 0 is one pass without dropout.",
     )
     plain_mc_samples: int | None = _setting(
         None,
