@@ -68,7 +68,7 @@ class CLUEConfig(Seq2SeqTrainingArguments):
     )
     plain_mc_samples: int | None = _setting(
         None,
-        "Number of MC-dropout forward passes in training where the loss is the error alone (default: mc_samples). "
+        "Number of MC-dropout passes in training where the loss is the error alone. "
         "This concerns ce, mse and the initial plain steps; 1 is usual.",
     )
     variance_head: bool = _setting(False, "Regression: also predict a variance (always with the objective nll).")
