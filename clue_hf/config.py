@@ -69,7 +69,7 @@ class CLUEConfig(Seq2SeqTrainingArguments):
     plain_mc_samples: int | None = _setting(
         None,
         "Number of MC-dropout passes in training where the loss is the error alone. "
-        "This concerns ce, mse and the initial plain steps; 1 is usual.",
+        "By default mc_samples; concerns ce, mse and the initial plain steps, for which 1 is usual.",
     )
     variance_head: bool = _setting(False, "Regression: also predict a variance (always with the objective nll).")
     min_variance: float = _setting(1e-6, "Regression: smallest variance, in units of the standardised target.")
