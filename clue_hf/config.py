@@ -47,8 +47,10 @@ class CLUEConfig(Seq2SeqTrainingArguments):
     clue_gradient: str = setting(
         "both", "CLUE: both (the paper), or uncertainty, which detaches the error inside the square."
     )
-    plain_steps: int = setting(0, "Number of initial steps trained with cross-entropy (regression: squared error).")
-    plain_epochs: float = setting(0, "Number of initial epochs trained with cross-entropy, instead of plain_steps.")
+    plain_steps: int = setting(
+        0, "Number of initial steps trained with cross-entropy. In regression with the squared error."
+    )
+    plain_epochs: float = setting(0, "Number of initial epochs trained with cross-entropy. Instead of plain_steps.")
     alpha_warmup_steps: int = setting(
         0, "CLUE: number of steps over which alpha falls linearly from 1 to its value, after plain_steps."
     )
@@ -57,13 +59,13 @@ class CLUEConfig(Seq2SeqTrainingArguments):
     cals_margin: float = setting(10.0, "cals: largest allowed difference between the largest logit and another one.")
     mc_samples: int | None = setting(
         None,
-        "Number of MC-dropout forward passes to average, in training and in evaluation (default: 5 for classes, 20 "
-        "for numbers, 0 without dropout). 0 is one pass without dropout.",
+        "Number of MC-dropout forward passes to average. In training and in evaluation; by default 5 for classes, 20 "
+        "for numbers, 0 without dropout. 0 is one pass without dropout.",
     )
     plain_mc_samples: int | None = setting(
         None,
-        "Number of MC-dropout forward passes in training where the loss is the error alone (default: mc_samples). "
-        "This concerns ce, mse and the initial plain steps; 1 is usual.",
+        "Number of MC-dropout passes in training where the loss is the error alone. "
+        "By default mc_samples; concerns ce, mse and the initial plain steps, for which 1 is usual.",
     )
     variance_head: bool = setting(False, "Regression: also predict a variance (always with the objective nll).")
     min_variance: float = setting(1e-6, "Regression: smallest variance, in units of the standardised target.")
