@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from helpers import SENTENCES, TRANSLATIONS, make_model, make_tokenizer
+from processes import Forked, run_script
 
 from clue_hf.cli.main import main
 
@@ -131,13 +132,11 @@ def subprocess_environment():
 
 
 def test_train_py_offline_says_what_to_do_in_seconds(here):
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "train.py"), str(ROOT / "configs/t5_small_opus_books.yaml")],
-        env=subprocess_environment(), capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert "hf download" in done.stderr
-    assert "Traceback" not in done.stderr
+    process = Forked(run_script, ROOT / "train.py", str(ROOT / "configs/t5_small_opus_books.yaml"))
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert "hf download" in errors
+    assert "Traceback" not in errors
 
 
 @pytest.mark.distributed
