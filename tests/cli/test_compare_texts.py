@@ -16,10 +16,10 @@ from clue_hf.scorers import SCORERS
 
 
 CONFIG = str(Path(__file__).parents[2] / "configs/quickstart/t5_phrases.yaml")
-WORDS = ["compare", CONFIG, "--max_train_samples", "300", "--max_eval_samples", "30", "--max_steps", "6",
+WORDS = ["compare", CONFIG, "--max_train_samples", "300", "--max_eval_samples", "16", "--max_steps", "6",
          "--plain_steps", "3", "--per_device_train_batch_size", "8", "--eval_strategy", "no", "--output_dir", "out",
          "--config_overrides", '{"d_model": 32, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}',
-         "--max_target_length", "12", "--num_samples", "2", "--resamples", "60", "--disable_tqdm", "true",
+         "--max_target_length", "12", "--num_samples", "2", "--resamples", "20", "--disable_tqdm", "true",
          "--report_splits", "test", "--quality", "chrf"]  # fmt: skip
 METHODS = ["--methods", "ce,clue:alpha=0.5", "--seeds", "2"]
 

@@ -21,6 +21,7 @@ from clue_hf.evaluation.text.measures import measure
 from clue_hf.files import write_lines
 
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
 MODEL = Path(__file__).parents[1] / "fixtures/lm_polygraph/model"
 ROWS = 40
 COMMON = ["--resamples", "5", "--report_dir", "report", "--per_device_eval_batch_size", "4"]
