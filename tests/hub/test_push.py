@@ -289,8 +289,8 @@ def test_training_pushes_only_the_model(hub, tmp_path):
     words = ["--max_steps", "2", "--max_train_samples", "64", "--max_eval_samples", "4", "--save_strategy", "steps",
              "--tokenizer_vocab_size", "100", "--report_splits", "test", "--config_overrides",
              "d_model=16,d_kv=8,d_ff=32,num_layers=1,num_heads=2", "--save_steps", "1", "--eval_strategy", "no",
-             "--quality", "none", "--output_dir", "out", "--use_cpu", "true", "--report_to", "none", "--hub_strategy", "checkpoint", "--push_to_hub", "--hub_model_id",
-             "me/trained", "--hub_token", hub.token]  # fmt: skip
+             "--quality", "none", "--output_dir", "out", "--use_cpu", "true", "--report_to", "none", "--hub_strategy",
+             "checkpoint", "--push_to_hub", "--hub_model_id", "me/trained", "--hub_token", hub.token]  # fmt: skip
     done = run_client([str(ROOT / "train.py"), str(config), *words], hub, tmp_path, HF_TOKEN=None)
     assert done.returncode == 0, done.stderr
     repo = hub.repos["me/trained"]
