@@ -35,17 +35,17 @@ def notice_missing_network() -> None:
 def _answers(address: str) -> bool:
     """Whether a connection can be made within a few seconds; looking up a name may itself take longer."""
     parts = urlparse(address)
-    found: list[bool] = []
+    answers: list[bool] = []
 
     def connect() -> None:
         try:
             port = parts.port or (80 if parts.scheme == "http" else 443)
             socket.create_connection((parts.hostname, port), timeout=SECONDS).close()
-            found.append(True)
+            answers.append(True)
         except OSError:
-            found.append(False)
+            answers.append(False)
 
     thread = Thread(target=connect, daemon=True)
     thread.start()
     thread.join(SECONDS)
-    return bool(found) and found[0]
+    return bool(answers) and answers[0]

@@ -25,7 +25,7 @@ COMMANDS = {
 }
 
 #: A disk that is full, a place that is not there or may not be written to: nothing that a traceback would explain.
-OF_THE_DISK = (
+DISK_ERRORS = (
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR,
     errno.EISDIR, errno.ENAMETOOLONG,
 )  # fmt: skip
@@ -67,7 +67,7 @@ def run(command: Callable[[Sequence[str]], int], words: Sequence[str]) -> int:
         print(f"\nclue-hf: interrupted; {interruption}", file=sys.stderr)
         return 130
     except OSError as error:
-        if error.errno not in OF_THE_DISK:
+        if error.errno not in DISK_ERRORS:
             return _unexpected()
         where = "" if error.filename is None else f": {str(error.filename)[:200]!r}"
         print(f"clue-hf: error: {error.strerror}{where}", file=sys.stderr)
@@ -81,7 +81,7 @@ def _unexpected() -> int:
     from ..hub.escape import without_secrets
 
     print(without_secrets(traceback.format_exc()), file=sys.stderr, end="")
-    print("clue-hf: this is no mistake of yours; please report it with the lines above.", file=sys.stderr)
+    print("clue-hf: this is a bug in clue-hf; please report it with the lines above.", file=sys.stderr)
     return 1
 
 

@@ -31,7 +31,7 @@ class ConfigParser(HfArgumentParser):
             Pairs of sets of which only one is used: an option of one on the command line removes the other's from the
             file.
         shared (`Sequence[type]`):
-            Dataclasses of other commands: a file may hold their options too, they are passed over.
+            Dataclasses of other commands: a file may hold their options too, which are ignored.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class ConfigParser(HfArgumentParser):
     ) -> None:
         super().__init__(dataclass_types, formatter_class=_Formatter, add_help=False, allow_abbrev=False, **settings)
         self.groups, self.alternatives, self.closing_words = groups, alternatives, closing_words
-        self.passed_over = {field.name for dataclass in shared for field in dataclasses.fields(dataclass)}
+        self.ignored_options = {field.name for dataclass in shared for field in dataclasses.fields(dataclass)}
         self.add_argument("config", nargs="?", help="YAML file with any of the options below.")
-        self.add_argument("-h", "--help", action="store_true", help="Show the options people use.")
+        self.add_argument("-h", "--help", action="store_true", help="Show common options.")
         self.add_argument("--help_all", action="store_true", help="Show every option, transformers' own included.")
 
     def parse(self, arguments: Sequence[str]) -> tuple[Any, ...]:
@@ -91,7 +91,7 @@ class ConfigParser(HfArgumentParser):
         words = []
         for name, value in read_yaml(path).items():
             if f"--{name}" not in self._option_string_actions:
-                if name in self.passed_over:
+                if name in self.ignored_options:
                     continue
                 raise UserError(f"{path}: there is no option {name!r}.{self._nearest(name)}")
             given = _words_of_value(value)

@@ -163,7 +163,7 @@ def _inputs(pipe: UncertaintyPipeline, rows: list[dict[str, Any]], first_row: in
         where = f"Row {number} (counted from 0)"
         column = named or next((name for name in (KNOWN_IMAGES if images else KNOWN_SOURCES) if name in row), None)
         if column is None:
-            raise UserError(f"{where} has the columns {', '.join(row)}: which of them is it? Set --{option}.")
+            raise UserError(f"{where} has the columns {', '.join(row)}: cannot infer which to use. Set --{option}.")
         check_column(list(row), column, f"{where}: {option}")
         [value] = column_values({name: [value] for name, value in row.items()}, column, f"{where}: {option}")
         values.append(_beside(str(arguments.input), value) if images and isinstance(value, str) else value)

@@ -1,4 +1,4 @@
-"""Rows that cannot be used: an error that names the first, or left out and counted (`--on_bad_row skip`)."""
+"""Rows that cannot be used: an error that names the first, or skipped and counted (`--on_bad_row skip`)."""
 
 from __future__ import annotations
 
@@ -22,60 +22,60 @@ from .tables import WORDS, parse_csv
 
 logger = logging.get_logger(__name__)
 POLICIES = ("fail", "skip")
-#: So many of the rows that were left out are told one by one.
-TOLD = 20
+#: Number of skipped rows that are reported one by one.
+MAX_REPORTED = 20
 
 
 @dataclass
 class BadRows:
     """
-    What is done with rows that cannot be used, and which were left out.
+    What is done with rows that cannot be used, and which were skipped.
 
     Args:
         policy (`str`, *optional*, defaults to `"fail"`):
             `"fail"` raises with the first bad row, `"skip"` leaves bad rows out.
         skipped (`dict`):
-            By file or split: how many rows there are, how many of them were left out, and why the first were.
+            By file or split: how many rows there are, how many of them were skipped, and why the first were.
     """
 
     policy: str = "fail"
     skipped: dict[str, dict[str, Any]] = field(default_factory=dict)
     _kept: dict[str, np.ndarray] = field(default_factory=dict)
 
-    def left_out(self, where: str, problems: dict[int, str], rows: int) -> np.ndarray:
+    def kept_rows(self, where: str, problems: dict[int, str], rows: int) -> np.ndarray:
         """
-        The rows to keep, of so many; raises unless bad ones are to be left out. Numbers of rows are told as they are
-        in the file, also where some were left out before.
+        The rows to keep; raises unless bad ones are to be skipped. Rows are numbered as in the file, also where some
+        were skipped before.
         """
         numbers = self._kept.get(where, np.arange(rows))
         if not problems:
             return np.arange(rows)
-        told = [f"row {numbers[row]} (counted from 0) {problem}" for row, problem in sorted(problems.items())]
+        reasons = [f"row {numbers[row]} (counted from 0) {problem}" for row, problem in sorted(problems.items())]
         if self.policy == "fail":
-            bad = f"{len(told):,} rows are bad: mend" if len(told) > 1 else "Mend"
-            raise UserError(f"{where}: {told[0]}. {bad} the data, or leave such rows out with --on_bad_row skip.")
+            bad = f"{len(reasons):,} rows are bad: fix" if len(reasons) > 1 else "Fix"
+            raise UserError(f"{where}: {reasons[0]}. {bad} the data, or skip such rows with --on_bad_row skip.")
         if len(problems) == rows:
-            raise UserError(f"{where}: no row can be used; {told[0]}.")
+            raise UserError(f"{where}: no row can be used; {reasons[0]}.")
         kept = np.setdiff1d(np.arange(rows), list(problems))
         self._kept[where] = numbers[kept]
         found = self.skipped.setdefault(where, {"rows": rows, "skipped": 0, "problems": []})
-        found["skipped"] += len(told)
-        found["problems"] = [*found["problems"], *told][:TOLD]
-        more = f" and {len(told) - 3:,} more" if len(told) > 3 else ""
-        logger.warning(f"{where}: {len(told):,} of {rows:,} rows are left out: {'; '.join(told[:3])}{more}.")
+        found["skipped"] += len(reasons)
+        found["problems"] = [*found["problems"], *reasons][:MAX_REPORTED]
+        more = f" and {len(reasons) - 3:,} more" if len(reasons) > 3 else ""
+        logger.warning(f"{where}: {len(reasons):,} of {rows:,} rows are skipped: {'; '.join(reasons[:3])}{more}.")
         return kept
 
     def keep_good(self, dataset: datasets.Dataset, where: str, problems: dict[int, str]) -> datasets.Dataset:
-        """The rows of a dataset without problems, as `left_out` says."""
-        return dataset.select(self.left_out(where, problems, len(dataset))) if problems else dataset
+        """The rows of a dataset without problems, as `kept_rows` says."""
+        return dataset.select(self.kept_rows(where, problems, len(dataset))) if problems else dataset
 
     def summary(self, where: str) -> str:
-        """As in "3 of 100 rows left out", of the file or split whose name begins so; empty where none were."""
+        """As in "3 of 100 rows skipped", of the file or split whose name begins so; empty where none were."""
         found = next((found for name, found in self.skipped.items() if name.startswith(where)), None)
-        return f"{found['skipped']:,} of {found['rows']:,} rows left out" if found else ""
+        return f"{found['skipped']:,} of {found['rows']:,} rows skipped" if found else ""
 
     def summaries(self) -> list[str]:
-        """A sentence for each file or split of which some were left out."""
+        """A sentence for each file or split of which some were skipped."""
         return [f"{name}: {self.summary(name)}." for name in self.skipped]
 
 
@@ -93,7 +93,7 @@ def read_by_line(path: str, where: str, bad_rows: BadRows, table: bool = False) 
     except UNREADABLE_FILE as error:
         raise UserError(f"{where} cannot be read: {error}") from error
     bad = {row: f"{line.place}{line.problem}" for row, line in enumerate(lines) if line.row is None}
-    kept = bad_rows.left_out(where, bad, len(lines))
+    kept = bad_rows.kept_rows(where, bad, len(lines))
     rows = [row for number in kept if (row := lines[number].row) is not None]
     if not rows:
         raise UserError(f"{where} has no rows.")
@@ -112,7 +112,7 @@ def _of_one_type(rows: list[dict[str, Any]], where: str, bad_rows: BadRows) -> d
         for row, problem in unusual_values(values, "value"):
             if values[row] is not None:
                 problems.setdefault(row, f"has {problem} in column {name!r}")
-    kept = bad_rows.left_out(where, problems, len(rows))
+    kept = bad_rows.kept_rows(where, problems, len(rows))
     return datasets.Dataset.from_dict({name: [values[row] for row in kept] for name, values in columns.items()})
 
 
@@ -127,7 +127,7 @@ def _as_csv(rows: list[dict[str, str]]) -> StringIO:
 
 
 def bad_texts(dataset: datasets.Dataset) -> dict[int, str]:
-    """Rows with a text that is no UTF-8: readers of json and parquet files do not look."""
+    """Rows with a text that is not valid UTF-8: readers of json and parquet files do not look."""
     table = dataset.with_format("arrow")[:]
     if _is_valid(table):
         return {}
@@ -136,7 +136,7 @@ def bad_texts(dataset: datasets.Dataset) -> dict[int, str]:
         column = table.select([name])
         if not _is_valid(column):
             bad = (row for row in range(len(table)) if not _is_valid(column.slice(row, 1)))
-            problems.update(dict.fromkeys(bad, f"is no UTF-8 text in column {name!r}"))
+            problems.update(dict.fromkeys(bad, f"is not valid UTF-8 in column {name!r}"))
     return problems
 
 
@@ -163,7 +163,7 @@ def unusual_values(values: list[Any], what: str) -> Iterator[tuple[int, str]]:
         elif what == "number" and not math.isfinite(value):
             yield row, f"{value}"
         elif what == "class" and usual == "number" and not _is_class(value):
-            yield row, f"{value}, which is no class number,"
+            yield row, f"{value}, which is not a class number,"
 
 
 def _is_class(number: float) -> bool:

@@ -40,8 +40,8 @@ def find_pair(columns: Iterable[str], source: str | None, target: str | None) ->
         if all(name in columns for name in pair):
             return pair
     raise UserError(
-        f"Which columns hold the source and the target text? The columns are {', '.join(columns)}: set source_column "
-        "and target_column (dots reach into nested columns: translation.en)."
+        f"Cannot infer the columns of the source and the target text. Set source_column and target_column (dots "
+        f"select nested columns: translation.en); the columns are {', '.join(columns)}."
     )
 
 
@@ -56,7 +56,9 @@ def find_image_columns(columns: Iterable[str], image: str | None, label: str | N
             name = next((known_name for known_name in known if known_name in columns), None)
         if name is None:
             what = "image" if option == "image_column" else "label (the class)"
-            raise UserError(f"Which column holds the {what}? The columns are {', '.join(columns)}: set {option}.")
+            raise UserError(
+                f"Cannot infer the column of the {what}. Set {option}; the columns are {', '.join(columns)}."
+            )
         found.append(name)
     return found[0], found[1]
 
@@ -77,7 +79,9 @@ def find_text_columns(columns: list[str], text: str | None, label: str | None) -
             check_column(columns, given, option)
         name = given or next((name for name in known if name in columns), None)
         if name is None:
-            raise UserError(f"Which column is it? Set {option}; the columns are {', '.join(columns)}.")
+            raise UserError(
+                f"Cannot infer the text or label column. Set {option}; the columns are {', '.join(columns)}."
+            )
         found.append(name)
     return found[0], found[1]
 

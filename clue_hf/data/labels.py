@@ -75,7 +75,7 @@ def _label_values(dataset: datasets.Dataset, column: str, split: str) -> np.ndar
     if len(bad):
         value, row = numbers[bad[0]], int(bad[0])
         hint = " (no label: choose a labelled split)" if value == -1 else ""
-        raise UserError(f"{where.format(row)} has the {column!r} {value}, which is no class number{hint}.")
+        raise UserError(f"{where.format(row)} has the {column!r} {value}, which is not a class number{hint}.")
     return numbers.astype(np.int64)
 
 

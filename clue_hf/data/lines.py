@@ -135,7 +135,7 @@ def _checked(row: Any, escaped: bool) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise ValueError(NO_OBJECT)
     if escaped and not is_text(json.dumps(row, ensure_ascii=False)):
-        raise ValueError("holds half of a surrogate pair, which is no text")
+        raise ValueError("holds half of a surrogate pair, which is not valid text")
     return row
 
 
@@ -176,7 +176,7 @@ def _next_row(rows: Any) -> tuple[list[str], str | None]:
     try:
         return next(rows), None
     except csv.Error as error:
-        return [], f"is no row of a csv file: {error}"
+        return [], f"is not a valid csv row: {error}"
 
 
 def _is_blank(lines: list[str], separator: str) -> bool:
@@ -196,7 +196,7 @@ def _csv_line(number: int, names: list[str], values: list[str]) -> Line:
         return Line(number, problem=f"has {some}, but there are {len(names)} columns")
     bad = next((name for name, value in zip(names, values, strict=True) if not is_text(value)), None)
     if bad is not None:
-        return Line(number, problem=f"is no UTF-8 text in column {bad!r}")
+        return Line(number, problem=f"is not valid UTF-8 in column {bad!r}")
     return Line(number, dict(zip(names, values, strict=True)))
 
 
@@ -211,9 +211,9 @@ def is_text(value: str) -> bool:
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, UnicodeError):
-        return "is no UTF-8 text"
+        return "is not valid UTF-8"
     if isinstance(error, json.JSONDecodeError):
-        return f"is no JSON: {error.msg}, at character {error.pos + 1}"
+        return f"is not valid JSON: {error.msg}, at character {error.pos + 1}"
     return "is nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 

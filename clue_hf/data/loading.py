@@ -58,15 +58,17 @@ class DataArguments:
         default=None, metadata={"help": "Column of one file that says which split a row belongs to."}
     )
     validation_fraction: float = field(
-        default=0.05, metadata={"help": "Share of the training rows to split off where there is no validation split."}
+        default=0.05,
+        metadata={"help": "Fraction of the training rows used if there is no validation split."},
     )
     test_fraction: float = field(
-        default=0.05, metadata={"help": "Share of the training rows to split off where there is no test split."}
+        default=0.05, metadata={"help": "Fraction of the training rows used if there is no test split."}
     )
     split_seed: int = field(default=42, metadata={"help": "Seed of those splits."})
-    max_train_samples: int | None = field(default=None, metadata={"help": "Train on the first so many rows."})
+    max_train_samples: int | None = field(default=None, metadata={"help": "Maximum number of training rows."})
     max_eval_samples: int | None = field(
-        default=None, metadata={"help": "Validate and test on the first so many rows each."}
+        default=None,
+        metadata={"help": "Maximum number of validation and of test rows."},
     )
     numeric_columns: list[str] | None = field(
         default=None, metadata={"help": "Tables: columns of numbers, where the kind is not to be guessed."}
@@ -75,9 +77,9 @@ class DataArguments:
         default=None, metadata={"help": "Tables: columns of categories, such as numbers that stand for some."}
     )
     datetime_columns: list[str] | None = field(default=None, metadata={"help": "Tables: columns of dates and times."})
-    ignored_columns: list[str] | None = field(default=None, metadata={"help": "Tables: columns to leave out."})
+    ignored_columns: list[str] | None = field(default=None, metadata={"help": "Tables: columns to ignore."})
     drop_missing_target: bool = field(
-        default=False, metadata={"help": "Tables: leave out rows without a target, instead of an error."}
+        default=False, metadata={"help": "Tables: skip rows without a target instead of raising an error."}
     )
     binary_task: str | None = field(
         default=None, metadata={"help": "Two of the classes, 'cat,dog', or one against the rest, 'cat'."}
@@ -278,9 +280,9 @@ def _load_named(name: str, config: str | None, revision: str | None) -> dict[str
         return datasets.load_dataset(name, config, revision=revision)
     except (OSError, ValueError, RuntimeError, DatasetsError) as error:
         raise UserError(
-            f"The dataset {name!r} cannot be loaded: it is no local folder with data, and the Hub has no such dataset "
-            f"or cannot be reached. Offline: download it on a connected machine with `hf download --repo-type dataset "
-            f"{name}`, or give files with train_file. ({_reason(error)})"
+            f"The dataset {name!r} cannot be loaded: it is not a local folder with data, and the Hub has no such "
+            f"dataset or cannot be reached. Offline: download it on a connected machine with `hf download --repo-type "
+            f"dataset {name}`, or give files with train_file. ({_reason(error)})"
         ) from error
 
 

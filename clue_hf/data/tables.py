@@ -146,7 +146,7 @@ def _kind_of_texts(texts: pa.Array, name: str) -> str:
     present = len(texts) - texts.null_count
     if not present:
         return "missing"
-    hint = f" Mend the data, or name {name!r} in categorical_columns (or in ignored_columns)."
+    hint = f" Fix the data, or name {name!r} in categorical_columns (or in ignored_columns)."
     if _count(texts, NUMBER) == present:
         return "numeric"
     if _count(texts, TIME) == present:
@@ -218,7 +218,7 @@ def as_numbers(array: pa.Array, name: str, hint: str = "", option: str = "The co
     if len(infinite):
         raise UserError(
             f"{option} {name!r} is infinite in row {infinite[0]} (counted from 0) and {len(infinite)} rows in all: "
-            "leave such values empty, or mend them."
+            "leave such values empty, or fix them."
         )
     return numbers
 
@@ -317,7 +317,7 @@ def check_header(path: str, option: str = "train_file") -> None:
     if problem:
         raise UserError(f"{option} {path!r} cannot be read: its first line {problem}.")
     if not all(map(is_text, names)):
-        raise UserError(f"{option} {path!r} cannot be read: its first line is no UTF-8 text.")
+        raise UserError(f"{option} {path!r} cannot be read: its first line is not valid UTF-8.")
     if not any(name.strip() for name in names):
         raise UserError(f"{option} {path!r} is empty, or its first line does not name the columns.")
     twice = [name for name, count in Counter(names).items() if count > 1 and name]

@@ -61,7 +61,8 @@ def find_target_column(columns: list[str], target: str | None) -> str:
     found = next((name for name in KNOWN_TARGETS if name in columns), None)
     if found is None:
         raise UserError(
-            f"Which column holds the number to predict? The columns are {', '.join(columns)}: set target_column."
+            f"Cannot infer the column of the number to predict. Set target_column; the columns are "
+            f"{', '.join(columns)}."
         )
     return found
 

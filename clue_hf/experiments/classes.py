@@ -142,7 +142,7 @@ class ClassificationExperiment(PredictingExperiment):
         return class_rows(data, self.inputs, self.names, self.names, name)
 
     def predict(self, trainer: CLUETrainer, labelled: Labelled, name: str) -> Outcome:
-        predictor = ClassPredictor(trainer.model, self.inputs, trainer.task.mc_samples)
+        predictor = ClassPredictor(trainer.model, self.inputs, self.passes(trainer))
         size = trainer.args.per_device_eval_batch_size
         predictions = predictor.raw(labelled.rows, size, labelled.labels, description=name, distributed=True)
         with np.errstate(divide="ignore"):

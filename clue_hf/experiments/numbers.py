@@ -120,8 +120,8 @@ class RegressionExperiment(PredictingExperiment):
         return number_rows(data, self.inputs, name)
 
     def predict(self, trainer: CLUETrainer, labelled: Labelled, name: str) -> Outcome:
-        options = {"min_variance": trainer.args.min_variance}
-        predictor = NumberPredictor(trainer.model, self.inputs, trainer.task.mc_samples, **options)
+        passes, floor = self.passes(trainer), trainer.args.min_variance
+        predictor = NumberPredictor(trainer.model, self.inputs, passes, min_variance=floor)
         size, labels = trainer.args.per_device_eval_batch_size, labelled.labels
         predictions = predictor.raw(labelled.rows, size, labels, description=name, distributed=True)
         return {"mean": predictions.mean, "variance": predictions.variance, "labels": labels}

@@ -19,6 +19,7 @@ from ..posthoc import ErrorPredictor
 from ..posthoc.error_predictor import halves
 from ..posthoc.rules import check_posthoc
 from ..predictors.base import predict_rows
+from ..tasks.passes import PassTask
 from ..trainer import CLUETrainer
 from .afterwards import ERROR_PREDICTOR, train_error_predictor, train_members
 from .arguments import RunArguments
@@ -45,6 +46,13 @@ class PredictingExperiment(Experiment):
         for split in dict.fromkeys((VALIDATION, *self.report_splits)):
             if split in self.splits:
                 yield split, self.splits[split]
+
+    @staticmethod
+    def passes(trainer: CLUETrainer) -> int:
+        """Number of MC-dropout forward passes of a training, and so of its report."""
+        task = trainer.task
+        assert isinstance(task, PassTask)
+        return task.mc_samples
 
     @abstractmethod
     def labelled(self, data: Any, name: str) -> Labelled:
@@ -148,8 +156,8 @@ class PredictingExperiment(Experiment):
             name: predict_rows(second.model, rows, size, batch_errors, distributed=True)[0]
             for name, rows in views.items()
         }
-        bounds, settings = predicted[VALIDATION][chosen], {}
-        with_errors = {}
+        bounds = predicted[VALIDATION][chosen]
+        with_errors, settings = {}, {}  # type: ignore[var-annotated]
         for name, outcome in outcomes.items():
             with_errors[name], settings = self.with_predicted_errors(outcome, predicted[name], bounds)
         return with_errors, settings

@@ -117,7 +117,6 @@ class TextExperiment(Experiment):
             source_prefix=config.source_prefix,
             batch_size=config.per_device_eval_batch_size,
             generation={"num_beams": config.generation_num_beams or 1},
-            seed=config.seed,
             **options,
         )
 

@@ -27,7 +27,7 @@ from .escape import TOKEN, secrets, without_secrets
 logger = logging.get_logger(__name__)
 
 #: Files of a model, wherever it is: the model itself, members of an ensemble, a predictor of errors.
-OF_MODELS = (
+MODEL_FILES = (
     "config.json", "generation_config.json", "model.safetensors", "model-*-of-*.safetensors",
     "model.safetensors.index.json", "adapter_config.json", "adapter_model.safetensors",
     "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json", "added_tokens.json",
@@ -35,16 +35,16 @@ OF_MODELS = (
     "chat_template.jinja", "preprocessor_config.json", "processor_config.json", "table_preprocessor.json",
 )  # fmt: skip
 #: Files beside it, in the model's own folder.
-BESIDE = (CARD, UNCERTAINTY_FILE, "calibrator.json", "LICENSE", "LICENSE.txt", "LICENSE.md")
+OTHER_FILES = (CARD, UNCERTAINTY_FILE, "calibrator.json", "LICENSE", "LICENSE.txt", "LICENSE.md")
 #: Files of its report, and those that hold the user's data.
-OF_REPORTS = ("report.json", "summary.md", "comparison.json", "calibrator.json", "*.png", "*.svg")
-WITH_EXAMPLES = ("examples.jsonl", "predictions.jsonl", "report.html")
+REPORT_FILES = ("report.json", "summary.md", "comparison.json", "calibrator.json", "*.png", "*.svg")
+EXAMPLE_FILES = ("examples.jsonl", "predictions.jsonl", "report.html")
 #: What makes a folder a model: a config and its weights.
 WEIGHTS = {
     "config.json": ("model.safetensors", "model.safetensors.index.json"),
     "adapter_config.json": ("adapter_model.safetensors",),
 }
-AGAIN = "Nothing is lost here; run the same command again."
+RETRY = "Nothing is lost here; run the same command again."
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,12 @@ def collect_files(folder: str | Path, include_examples: bool = False) -> Upload:
     if not folder.is_dir():
         raise UserError(f"There is no folder {str(folder)!r}: give that of a model.")
     _check_model(folder)
-    found = dict(_matching(folder, folder, (*OF_MODELS, *BESIDE)))
+    found = dict(_matching(folder, folder, (*MODEL_FILES, *OTHER_FILES)))
     for part in _parts(folder):
         _check_model(folder / part)
-        found.update(_matching(folder, folder / part, OF_MODELS))
+        found.update(_matching(folder, folder / part, MODEL_FILES))
     if (folder / REPORT / "report.json").is_file():
-        patterns = (*OF_REPORTS, *(WITH_EXAMPLES if include_examples else ()))
+        patterns = (*REPORT_FILES, *(EXAMPLE_FILES if include_examples else ()))
         found.update(_matching(folder, folder / REPORT, patterns))
     top = {name.split("/")[0] for name in found}
     left_out = sorted(path.name for path in folder.iterdir() if path.name not in top)
@@ -111,7 +111,7 @@ def _parts(folder: Path) -> list[str]:
         inside = isinstance(name, str) and (folder / name).resolve().is_relative_to(folder.resolve())
         if not inside or (folder / name).resolve() == folder.resolve():
             raise UserError(
-                f"{folder / UNCERTAINTY_FILE} names {name!r}, which is no folder inside that of the model."
+                f"{folder / UNCERTAINTY_FILE} names {name!r}, which is not a folder inside that of the model."
             )
     return names
 
@@ -229,7 +229,7 @@ def check_target(repo_id: str, token: str | None = None) -> None:
     try:
         validate_repo_id(repo_id)
     except HFValidationError as error:
-        raise UserError(f"{repo_id!r} is no name of a model, which is owner/name: {_first_line(error)}") from error
+        raise UserError(f"{repo_id!r} is not a valid model name (owner/name): {_first_line(error)}") from error
     if (token or get_token()) is None:
         raise UserError("There is no token of the Hub: log in with `hf auth login`, or set HF_TOKEN.")
 
@@ -243,13 +243,13 @@ def hub_errors(repo_id: str) -> Iterator[None]:
         raise
     except HfHubHTTPError as error:
         status = error.response.status_code
-        raise UserError(f"{_reasons(repo_id).get(status) or _failure(status, error)} {AGAIN}") from error
+        raise UserError(f"{_reasons(repo_id).get(status) or _failure(status, error)} {RETRY}") from error
     except OfflineModeIsEnabled as error:
-        raise UserError(f"{repo_id} was not uploaded: HF_HUB_OFFLINE is set. {AGAIN}") from error
+        raise UserError(f"{repo_id} was not uploaded: HF_HUB_OFFLINE is set. {RETRY}") from error
     except HTTPError as error:
         reason = _first_line(error)
         raise UserError(
-            f"{repo_id} was not uploaded: the connection to {constants.ENDPOINT} failed ({reason}). {AGAIN}"
+            f"{repo_id} was not uploaded: the connection to {constants.ENDPOINT} failed ({reason}). {RETRY}"
         ) from error
     except ValueError as error:  # the client's own checks: the head of a card
         raise UserError(f"{repo_id} was not uploaded: {_one_line(error)}") from error
@@ -257,7 +257,7 @@ def hub_errors(repo_id: str) -> Iterator[None]:
 
 def _reasons(repo_id: str) -> dict[int, str]:
     return {
-        401: f"The Hub does not accept the token for {repo_id}: log in again with `hf auth login`, or mend HF_TOKEN.",
+        401: f"The Hub does not accept the token for {repo_id}: log in with `hf auth login`, or correct HF_TOKEN.",
         403: f"The token has no right to write to {repo_id}: it needs write access there.",
         404: f"There is no model repository {repo_id}, or the token may not see it; a dataset or space of this name "
         "does not take a model.",

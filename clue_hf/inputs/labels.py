@@ -83,7 +83,8 @@ def class_rows(
     """
     if len(dataset) == 0:
         raise ValueError("The dataset has no rows.")
-    label, labels = None, None
+    label: str | None = None
+    labels: Any = None
     if isinstance(dataset, ImageDataset):
         labels, names = dataset.labels, dataset.names
     elif isinstance(dataset, datasets.Dataset) and model_names is not None:

@@ -25,9 +25,9 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "nll": GaussianNLL,
 }
 #: What each kind of task can be trained with, besides what users register: `clue`, and these.
-OF_CLASSES = ("ce", "ce_pe", "focal", "label_smoothing")
-OF_EXAMPLES = ("euat", "cals")
-OF_NUMBERS = ("mse", "mse_pe", "nll")
+CLASS_OBJECTIVES = ("ce", "ce_pe", "focal", "label_smoothing")
+EXAMPLE_OBJECTIVES = ("euat", "cals")
+NUMBER_OBJECTIVES = ("mse", "mse_pe", "nll")
 
 
 def check_suits(objective: str, task: str) -> None:
@@ -35,11 +35,11 @@ def check_suits(objective: str, task: str) -> None:
     refused: tuple[str, ...]
     instead: tuple[str, ...]
     if task == "regression":
-        refused, instead = (*OF_CLASSES, *OF_EXAMPLES), OF_NUMBERS
+        refused, instead = (*CLASS_OBJECTIVES, *EXAMPLE_OBJECTIVES), NUMBER_OBJECTIVES
     elif task == "classification":
-        refused, instead = OF_NUMBERS, (*OF_CLASSES, *OF_EXAMPLES)
+        refused, instead = NUMBER_OBJECTIVES, (*CLASS_OBJECTIVES, *EXAMPLE_OBJECTIVES)
     else:
-        refused, instead = (*OF_NUMBERS, *OF_EXAMPLES), OF_CLASSES
+        refused, instead = (*NUMBER_OBJECTIVES, *EXAMPLE_OBJECTIVES), CLASS_OBJECTIVES
     if objective in refused:
         raise UserError(f"The objective {objective!r} is not for {task}: use clue, {', '.join(instead)}.")
 

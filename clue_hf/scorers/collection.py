@@ -113,7 +113,7 @@ class CollectionSettings:
     mc_samples: int = 0
     compat: str | None = None
     batch_size: int = 16
-    seed: int = 0
+    seed: int = 42
 
     def __post_init__(self) -> None:
         for name in ("max_new_tokens", "max_source_length", "num_samples", "batch_size"):

@@ -55,8 +55,8 @@ def damage(folder: Path, content: bool = True) -> str | None:
 def checkpoints(output_dir: str | Path) -> list[Path]:
     """The checkpoints of a folder, whole or not, the newest first."""
     name = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-\d+")
-    found = Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*")
-    return sorted((path for path in found if name.fullmatch(path.name) and path.is_dir()), key=_step, reverse=True)
+    folders = Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*")
+    return sorted((path for path in folders if name.fullmatch(path.name) and path.is_dir()), key=_step, reverse=True)
 
 
 def _step(checkpoint: Path) -> int:
@@ -65,16 +65,16 @@ def _step(checkpoint: Path) -> int:
 
 def last_whole_checkpoint(output_dir: str | Path) -> Path | None:
     """
-    The newest checkpoint that is whole; those that are not are named and passed over. `None` where there is no
+    The newest checkpoint that is whole; those that are not are named and skipped. `None` where there is no
     checkpoint at all; an error where none of those that exist is whole.
     """
     damaged = []
     for folder in checkpoints(output_dir):
-        found = damage(folder)
-        if found is None:
+        reason = damage(folder)
+        if reason is None:
             return folder
-        damaged.append(f"{folder.name}: {found}")
-        logger.warning(f"The checkpoint {folder} is passed over: {found}.")
+        damaged.append(f"{folder.name}: {reason}")
+        logger.warning(f"The checkpoint {folder} is skipped: {reason}.")
     if damaged:
         raise UserError(
             f"None of the checkpoints in {output_dir} is whole ({'; '.join(damaged)}). Delete them to start over, or "
@@ -92,13 +92,13 @@ def rotate(written: Path, limit: int | None, best: str | None) -> None:
     if not limit or limit < 1 or damage(written, content=False):
         return
     spared = {written.resolve(), Path(best or written).resolve()}
-    found = checkpoints(written.parent)
-    others = [folder for folder in found if folder.resolve() not in spared]
+    existing = checkpoints(written.parent)
+    others = [folder for folder in existing if folder.resolve() not in spared]
     # a run counts upwards: higher steps than its newest are what an earlier run left, and older than its own
     step = _step(written)
     others.sort(key=lambda folder: (_step(folder) < step, _step(folder)), reverse=True)
     whole = [folder for folder in others if damage(folder, content=False) is None]
-    kept = whole[: max(limit - (len(found) - len(others)), 0)]
+    kept = whole[: max(limit - (len(existing) - len(others)), 0)]
     for folder in reversed(others):
         if folder not in kept:
             logger.info(f"Deleting the checkpoint {folder}{'' if folder in whole else ', which is not whole'}.")
@@ -113,11 +113,11 @@ def remove(folder: Path) -> None:
 
 def _digest(path: Path, keep: bool = False) -> tuple[str, int]:
     """SHA-256 and size of a file; with `keep`, after the system has it on the disk."""
-    found, size = hashlib.sha256(), 0
+    digest, size = hashlib.sha256(), 0
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
-            found.update(block)
+            digest.update(block)
             size += len(block)
         if keep:
             os.fsync(file.fileno())
-    return found.hexdigest(), size
+    return digest.hexdigest(), size

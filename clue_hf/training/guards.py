@@ -28,15 +28,9 @@ TERMINATED = 128 + signal.SIGTERM
 
 class FiniteGuard(TrainerCallback):
     """
-    Skips the optimizer steps whose gradients are not finite, counts them (`nonfinite_steps` in the logs), and gives up
-    after too many in a row. Steps that the scaler of float16 skips count too. What a skipped step has put into the
-    running statistics of normalisations (BatchNorm) is taken back: they would never be finite again.
-
-    Args:
-        trainer ([`CLUETrainer`]):
-            Whose steps.
-        limit (`int`):
-            So many in a row are too many.
+    Skips optimizer steps with non-finite gradients, counts them (`nonfinite_steps` in the logs), and stops training
+    after `limit` consecutive ones. Steps that the float16 scaler skips count too. The running statistics of BatchNorm
+    are restored after a skipped step: they would never be finite again.
     """
 
     def __init__(self, trainer: CLUETrainer, limit: int) -> None:
@@ -55,14 +49,14 @@ class FiniteGuard(TrainerCallback):
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.trainer.accelerator.scaler is not None:
             return  # it has looked already, and skips the step itself
-        found = self._not_finite()
-        if self.statistics and _anybody(self.trainer, found is not None):  # each process has statistics of its own
-            found = found or "running statistics"
-        if found is None:
+        what = self._not_finite()
+        if self.statistics and _anybody(self.trainer, what is not None):  # each process has statistics of its own
+            what = what or "running statistics"
+        if what is None:
             self.in_a_row = 0
             return
         self.trainer.model.zero_grad(set_to_none=True)  # what has no gradient is not stepped
-        self._skipped(found)
+        self._skipped(what)
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.trainer.accelerator.scaler is not None:
@@ -92,7 +86,7 @@ class FiniteGuard(TrainerCallback):
             logger.warning(f"The {what} of step {step} are not finite: the step is skipped.")
         if self.in_a_row >= self.limit:
             raise UserError(
-                f"The {what} of {self.in_a_row} steps in a row, up to step {step}, are not finite. "
+                f"The {what} of {self.in_a_row} consecutive steps, up to step {step}, are not finite. "
                 f"{self._advice()} The last checkpoint is in {self.trainer.args.output_dir}."
             )
 
@@ -106,8 +100,8 @@ class FiniteGuard(TrainerCallback):
 
     def take(self) -> dict[str, int]:
         """What there is to log since the last time."""
-        found, self.new = self.new, 0
-        return {"nonfinite_steps": found} if found else {}
+        count, self.new = self.new, 0
+        return {"nonfinite_steps": count} if count else {}
 
 
 class Termination(TrainerCallback):

@@ -143,7 +143,7 @@ class PushMixin(Trainer):
         try:
             return push_folder(folder, name, **settings)
         except UserError as error:
-            raise UserError(f"{error} The model is saved: clue-hf push {folder} {name}") from error
+            raise UserError(f"{error} The model is saved; upload it with: clue-hf push {folder} {name}") from error
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Uploads the model of a checkpoint, without what only a resumed training needs."""

@@ -59,45 +59,45 @@ class SavingMixin(Trainer):
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         with alone(self.args.output_dir, "training", "output_dir"), self.termination.watching():
-            found = self._checkpoint(resume_from_checkpoint)
-            self._changes = self._changed_settings(found) if found else []
-            output = super().train(found, *args, **kwargs)
+            checkpoint = self._checkpoint(resume_from_checkpoint)
+            self._changes = self._changed_settings(checkpoint) if checkpoint else []
+            output = super().train(checkpoint, *args, **kwargs)
         if self.termination.ended:
             folder = self.args.output_dir
-            logger.warning(f"Ended on request at step {self.state.global_step}; the checkpoint is in {folder}.")
+            logger.warning(f"Stopped by SIGTERM at step {self.state.global_step}; the checkpoint is in {folder}.")
             raise SystemExit(TERMINATED)
         return output
 
     # ---- finding ----
 
-    def _checkpoint(self, wish: str | bool | None) -> str | None:
-        """What to resume from: the main process looks, all take the same."""
-        if not wish:
+    def _checkpoint(self, resume: str | bool | None) -> str | None:
+        """The checkpoint to resume from: the main process chooses it for all."""
+        if not resume:
             return None
-        found: list[Any] = [None, None]
+        answer: list[Any] = [None, None]
         if self.is_world_process_zero():
             try:
-                found[0] = str(self._find(wish))
+                answer[0] = str(self._find(resume))
             except UserError as error:
-                found[1] = str(error)
-        folder, trouble = broadcast_object_list(found)
-        if trouble:
-            raise UserError(trouble)
+                answer[1] = str(error)
+        folder, message = broadcast_object_list(answer)
+        if message:
+            raise UserError(message)
         return folder
 
-    def _find(self, wish: str | bool) -> Path:
-        if wish is True:
+    def _find(self, resume: str | bool) -> Path:
+        if resume is True:
             newest = last_whole_checkpoint(self.args.output_dir)
             if newest is None:
                 raise UserError(f"There is no checkpoint in {self.args.output_dir} to resume from.")
             return newest
-        folder = Path(str(wish))
+        folder = Path(str(resume))
         if not folder.is_dir():
             raise UserError(f"resume_from_checkpoint: there is no folder {str(folder)!r}.")
-        found = damage(folder)
-        if found:
+        reason = damage(folder)
+        if reason:
             raise UserError(
-                f"The checkpoint {folder} cannot be used: {found}. Give another one, or true for the last."
+                f"The checkpoint {folder} cannot be used: {reason}. Give another one, or true for the last."
             )
         return folder
 
@@ -114,16 +114,16 @@ class SavingMixin(Trainer):
             if name in now and now[name] != earlier
         ]
         if new and not self.args.allow_config_change:
-            told = ", ".join(f"{change['setting']} ({change['before']!r}, now {change['now']!r})" for change in new)
+            changed = ", ".join(f"{change['setting']} ({change['before']!r}, now {change['now']!r})" for change in new)
             raise UserError(
-                f"{checkpoint} was trained with another {told}. Resume with the same settings, or say "
-                "allow_config_change to go on with the new ones, which will be recorded."
+                f"{checkpoint} was trained with another {changed}. Resume with the same settings, or set "
+                "allow_config_change to continue with the new ones; the change is recorded."
             )
         return [*before.get("changes", []), *new]
 
     def _settings(self) -> dict[str, Any]:
-        found = {name: getattr(self.args, name) for name in FIXED}
-        return json.loads(json.dumps({**found, "world_size": self.args.world_size}, default=str))
+        fixed = {name: getattr(self.args, name) for name in FIXED}
+        return json.loads(json.dumps({**fixed, "world_size": self.args.world_size}, default=str))
 
     # ---- saving ----
 
@@ -148,9 +148,9 @@ class SavingMixin(Trainer):
         try:
             with writing(f"The checkpoint {folder}"):
                 super()._save_checkpoint(model, trial)
-                found = self.objective.state_dict()
-                if found and self.args.should_save:
-                    state = {name: value.contiguous().cpu() for name, value in found.items()}
+                state = self.objective.state_dict()
+                if state and self.args.should_save:
+                    state = {name: value.contiguous().cpu() for name, value in state.items()}
                     save_file(state, folder / OBJECTIVE_STATE)
                 self.accelerator.wait_for_everyone()
                 if self.args.should_save:
@@ -196,15 +196,15 @@ class SavingMixin(Trainer):
 
 @contextmanager
 def writing(what: str) -> Iterator[None]:
-    """Where something cannot be written, for want of room most often: an error that says so, and what to do."""
+    """Turns a failed write, most often on a full disk, into an error that says what to do."""
     try:
         yield
     except (OSError, SafetensorError, RuntimeError) as error:
         if not _is_about_files(error):
             raise
         raise UserError(
-            f"{what} could not be saved: {error}. The checkpoints before are as they were; make room and go on with "
-            "resume_from_checkpoint=true."
+            f"{what} could not be saved: {error}. Earlier checkpoints are unchanged; free disk space and continue "
+            "with resume_from_checkpoint=true."
         ) from error
 
 
@@ -233,6 +233,6 @@ def _is_plain(path: Path) -> bool:
 
 def _is_about_files(error: Exception) -> bool:
     """Whether writing failed: torch and safetensors have no exception of their own for it."""
-    words = ("no space left", "i/o error", "ioerror", "file too large", "pytorchstreamwriter", "inline_container",
+    texts = ("no space left", "i/o error", "ioerror", "file too large", "pytorchstreamwriter", "inline_container",
              "iostream error")  # fmt: skip
-    return isinstance(error, OSError) or any(word in str(error).lower() for word in words)
+    return isinstance(error, OSError) or any(text in str(error).lower() for text in texts)

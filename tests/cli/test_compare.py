@@ -51,10 +51,10 @@ def test_rows_that_were_left_out_are_told_in_the_tables(here):
              "--on_bad_row", "skip", "--methods", "ce", "--seeds", "1", "--max_steps", "1", "--output_dir", "out",
              "--resamples", "5", "--disable_tqdm", "true", "--use_cpu", "true", "--save_strategy", "no"]  # fmt: skip
     assert main(words) == 0
-    said = "train_file 'rows.jsonl': 1 of 40 rows left out."
+    said = "train_file 'rows.jsonl': 1 of 40 rows skipped."
     assert said in Path("out/test.md").read_text()
     assert json.loads(Path("out/test.json").read_text())["left_out"] == [said]
-    assert "rows left out" in Path("out/comparison.html").read_text()
+    assert "rows skipped" in Path("out/comparison.html").read_text()
     assert "bad_rows" not in json.loads(Path("out/settings.json").read_text())["data"]
 
 

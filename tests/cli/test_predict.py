@@ -207,11 +207,11 @@ def test_a_bad_row_is_named_and_what_came_before_is_kept(here, tmp_path, expecte
 
 
 @pytest.mark.parametrize(("name", "content", "message"), [
-    ("a.jsonl", '{"text": "a"}\n{"text"', r"row 1 (counted from 0) on line 2 is no JSON"),
+    ("a.jsonl", '{"text": "a"}\n{"text"', r"row 1 (counted from 0) on line 2 is not valid JSON"),
     ("a.jsonl", '{"text": "a"}\n[1]\n', "row 1 (counted from 0) on line 2 must be an object"),
     ("a.csv", "text,b\nx,y\nz\n", "row 1 (counted from 0) on line 3 has 1 value, but there are 2 columns"),
     ("a.csv", "text,text\nx,y\n", "2 columns named 'text'"),
-    ("a.jsonl", '{"word": "a"}\n', "the columns word: which of them is it? Set --text_column"),
+    ("a.jsonl", '{"word": "a"}\n', "the columns word: cannot infer which to use. Set --text_column"),
     ("a.jsonl", '{"text": "a"}\n{"b": "a"}\n', "Row 1 (counted from 0)"),
     ("a.txt", "", "has no rows"),
     ("a.parquet", "x", "must be one of jsonl, csv, tsv, txt"),

@@ -93,7 +93,7 @@ def test_bad_rows_are_named_or_left_out_and_counted(here, capsys):
     assert main(words) == 2
     assert "row 5 (counted from 0) on line 6" in capsys.readouterr().err
     assert main([*words, "--on_bad_row", "skip"]) == 0
-    assert "file 'bad.jsonl': 2 of 10 rows left out." in capsys.readouterr().out
+    assert "file 'bad.jsonl': 2 of 10 rows skipped." in capsys.readouterr().out
     written = json.loads(Path("out.json").read_text())
     assert written["scores"]["uncertainty"]["n"] == 8
     assert written["skipped_rows"]["file 'bad.jsonl'"]["skipped"] == 2

@@ -1,11 +1,15 @@
 """Properties of the corruptions: range, determinism, independence of the batch, growing severity."""
 
+import math
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_sample_images
 
+from clue_hf.data import corruptions
 from clue_hf.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 from clue_hf.errors import UserError
 
@@ -118,6 +122,43 @@ def test_blurs_keep_the_mean_and_flat_images():
         np.testing.assert_array_equal(corrupt(flat, name, 5, 0), flat)
     for name in ("gaussian_blur", "defocus_blur", "motion_blur"):
         assert int(corrupt(point, name, 5, 0).sum()) == pytest.approx(255, rel=0.15)  # rounded to whole numbers
+
+
+@pytest.mark.parametrize("severity", SEVERITIES)
+def test_motion_blur_is_that_of_imagemagick(severity):
+    """`-motion-blur RADIUSxSIGMA+ANGLE` takes 2 * radius + 1 pixels along a line, at rounded places."""
+    radius, sigma = [(6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)][severity - 1]
+    point = np.zeros((1, 32, 32, 1), np.uint8)
+    point[0, 18, 24] = 255
+    angle = math.radians(np.random.default_rng((3, 0)).uniform(-45, 45))
+    weights = [math.exp(-(place**2) / (2 * sigma**2)) for place in range(2 * radius + 1)]
+    expected = np.zeros((32, 32))
+    for place, weight in enumerate(weights):
+        y, x = (math.ceil(place * part - 0.5) for part in (math.sin(angle), math.cos(angle)))
+        expected[18 - y, 24 - x] += 255 * weight / sum(weights)
+    found = corrupt(point, "motion_blur", severity, 3)[0, :, :, 0]
+    np.testing.assert_allclose(found, expected, atol=0.5)
+
+
+def test_fog_is_a_plasma_fractal():
+    """The diamond-square algorithm on a torus of four points a side, written out point by point."""
+    generator, amplitude, size = np.random.default_rng(5), 1.0, 4
+    heights, step = np.zeros((size, size)), size
+    while step >= 2:
+        places, half = range(0, size, step), step // 2
+        for shift, neighbours in (
+            ((half, half), ((half, half), (half, -half), (-half, half), (-half, -half))),
+            ((0, half), ((0, half), (0, -half), (half, 0), (-half, 0))),
+            ((half, 0), ((0, half), (0, -half), (half, 0), (-half, 0))),
+        ):
+            noise = iter(amplitude * generator.uniform(-1, 1, len(places) ** 2))
+            for y, x in product(places, places):
+                y, x = y + shift[0], x + shift[1]
+                corners = [heights[(y + down) % size, (x + right) % size] for down, right in neighbours]
+                heights[y, x] = sum(corners) / 4 + next(noise)
+        step, amplitude = half, amplitude / 9
+    heights = (heights - heights.min()) / (heights.max() - heights.min())
+    np.testing.assert_allclose(corruptions._plasma(4, 3, np.random.default_rng(5)), heights)
 
 
 def test_blurs_grow_with_the_image(photographs):

@@ -108,9 +108,11 @@ def test_columns():
     assert find_image_columns(["img", "label"], None, None) == ("img", "label")
     assert find_image_columns(["image", "coarse_label", "fine_label"], None, None) == ("image", "fine_label")
     assert find_image_columns(["a", "b", "img"], "a", "b") == ("a", "b")
-    with pytest.raises(UserError, match="Which column holds the image. The columns are a, label: set image_column"):
+    with pytest.raises(
+        UserError, match="Cannot infer the column of the image. Set image_column; the columns are a, label"
+    ):
         find_image_columns(["a", "label"], None, None)
-    with pytest.raises(UserError, match="set label_column"):
+    with pytest.raises(UserError, match="Set label_column"):
         find_image_columns(["img", "kind"], None, None)
     with pytest.raises(UserError, match="Did you mean 'label'"):
         find_image_columns(["img", "label"], None, "lable")

@@ -34,9 +34,9 @@ def test_labels_of_every_kind(values, names, numbers):
     [
         ([0, None, 1], "Row 1 .counted from 0. of the test data has no 'label'"),
         ([0, 1, 7], "Row 2 .* has the label 7, but there are only the 3 classes 0 to 2"),
-        ([0, -1], "Row 1 .* has the 'label' -1, which is no class number .no label: choose a labelled split"),
-        ([0.0, float("inf")], "Row 1 .* has the 'label' inf, which is no class number"),
-        ([0.5], "Row 0 .* has the 'label' 0.5, which is no class number"),
+        ([0, -1], "Row 1 .* has the 'label' -1, which is not a class number .no label: choose a labelled split"),
+        ([0.0, float("inf")], "Row 1 .* has the 'label' inf, which is not a class number"),
+        ([0.5], "Row 0 .* has the 'label' 0.5, which is not a class number"),
         (["a", "d"], "Row 1 .* has the label 'd', which the training data does not have: a, b, c"),
         ([[1], [2]], "must hold class numbers or names"),
     ],

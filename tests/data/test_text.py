@@ -106,7 +106,7 @@ def test_tokenised_data_and_streams(tokenizer, config):
     [
         ({"source": ["a"], "target": [3]}, {}, "target_column 'target' must hold text, but row 0"),
         ({"source": [None, "a"], "target": ["b", "b"]}, {}, "row 0 .counted from 0. is empty"),
-        ({"english": ["a"], "french": ["b"]}, {}, "Which columns hold the source"),
+        ({"english": ["a"], "french": ["b"]}, {}, "Cannot infer the columns of the source"),
         ({"english": ["a"], "french": ["b"]}, {"source_column": "englsh", "target_column": "french"}, "'english'"),
         ({"source": [], "target": []}, {}, "has no rows"),
     ],

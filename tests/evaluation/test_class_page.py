@@ -108,7 +108,7 @@ def test_the_most_wrongly_sure_come_first_with_their_images(show):
     assert rows == wrong[:24].tolist()
     source = page.locator("#cards img").first.get_attribute("src")
     pixels = np.asarray(Image.open(BytesIO(base64.b64decode(source.split(",")[1]))))
-    assert np.array_equal(pixels, REPORT.rows.dataset[rows[0]]["pixel_values"])
+    assert np.array_equal(pixels, REPORT.rows.images[rows[0]]["pixel_values"])
     assert page.locator("#cards img").first.evaluate("image => image.naturalWidth") == 8
     text = page.locator("#cards > li").first.inner_text()
     assert REPORT.names[REPORT.raw.answers[rows[0]]] in text

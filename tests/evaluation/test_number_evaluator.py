@@ -376,7 +376,7 @@ def test_what_is_missing_is_explained(tabular):
         evaluator(model, preprocessor).evaluate({**TEST[:3], TARGET: [1.0, None, 3.0]})
     with pytest.raises(UserError, match="row 1 .* is missing"):
         evaluator(*make_number_bert()).evaluate({"text": ["a", "b"], "score": [1.0, None]})
-    with pytest.raises(UserError, match="set target_column"):
+    with pytest.raises(UserError, match="Set target_column"):
         evaluator(*make_number_vit()).evaluate(number_images())
     broken = make_tabular(preprocessor)
     with torch.no_grad():

@@ -262,7 +262,7 @@ def test_a_push_that_fails_midway_leaves_everything_as_it_was(hub, failed):
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("dataset", "'datasets/me/data' is no name of a model"), ("name", "'me/a--b' is no name of a model"),
+    [("dataset", "'datasets/me/data' is not a valid model name"), ("name", "'me/a--b' is not a valid model name"),
      ("foreign", "no right to write to you/theirs"), ("empty", "There is no model in empty"),
      ("no weights", "only safetensors are uploaded"), ("nowhere", "There is no folder 'nowhere'"),
      ("words", "clue-hf push DIR REPO_ID"), ("token", "clue/tokenizer_config.json holds what looks like a token"),
@@ -362,14 +362,14 @@ def test_links_out_of_the_folder_are_not_followed(model, tmp_path):
         shutil.copy(model / name, tmp_path / "elsewhere" / name)
     os.symlink(tmp_path / "elsewhere", model / "members")
     write_uncertainty(model, members=["members"])
-    with pytest.raises(UserError, match="no folder inside"):
+    with pytest.raises(UserError, match="not a folder inside"):
         collect_files(model)
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "/etc", ".", "", 3])
 def test_parts_must_be_inside(model, name):
     write_uncertainty(model, members=[name])
-    with pytest.raises(UserError, match="no folder inside"):
+    with pytest.raises(UserError, match="not a folder inside"):
         collect_files(model)
 
 

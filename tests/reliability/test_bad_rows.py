@@ -58,9 +58,9 @@ JSON_LINES = {
     "number": (b'{"en": 5, "fr": "x"}', "has a number, '5', where others have a text, in column 'en'"),
     "list": (b'{"en": ["a"], "fr": "x"}', "where others have a text, in column 'en'"),
     "missing column": (b'{"en": "a"}', "has nothing (null) in column 'fr'"),
-    "half a line": (b'{"en": "a", "fr": ', "on line 8 is no JSON"),
+    "half a line": (b'{"en": "a", "fr": ', "on line 8 is not valid JSON"),
     "no object": (b'["a", "b"]', "on line 8 must be an object"),
-    "not utf-8": (b'{"en": "caf\xe9", "fr": "x"}', "is no UTF-8 text in column 'en'"),
+    "not utf-8": (b'{"en": "caf\xe9", "fr": "x"}', "is not valid UTF-8 in column 'en'"),
     "half a pair": (b'{"en": "caf\\ud800", "fr": "x"}', "on line 8 holds half of a surrogate pair"),
     "too deep": (b'{"en": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "on line 8 is nested too deeply"),
 }
@@ -68,7 +68,7 @@ CSV_LINES = {
     "too many values": (b"a,b,c", "on line 9 has 3 values, but there are 2 columns"),
     "too few values": (b"a", "on line 9 has 1 value, but there are 2 columns"),
     "no value": (b",x", "has nothing (null) in column 'en'"),
-    "not utf-8": (b"caf\xe9,x", "on line 9 is no UTF-8 text in column 'en'"),
+    "not utf-8": (b"caf\xe9,x", "on line 9 is not valid UTF-8 in column 'en'"),
     "open quotation": (b'"a,b', "on line 9 opens a quotation mark that is never closed"),
 }
 
@@ -96,7 +96,7 @@ def test_a_bad_row_of_a_file_is_named_or_left_out(here, name, lines, row, line, 
     [found] = data.bad_rows.skipped.values()
     assert (found["rows"], found["skipped"]) == (40, 1)
     assert message in found["problems"][0]
-    assert data.bad_rows.summary("train_file") == "1 of 40 rows left out"
+    assert data.bad_rows.summary("train_file") == "1 of 40 rows skipped"
 
 
 def test_half_of_a_surrogate_pair_in_a_list_of_a_json_file(here):
@@ -133,7 +133,7 @@ def test_rows_keep_their_numbers_where_others_were_left_out(here):
 
 @pytest.mark.parametrize(("values", "message"), [
     ([None if row == 7 else "a" for row in range(40)], "row 7 (counted from 0) has nothing (null) in column 'en'"),
-    (not_utf8(), "row 7 (counted from 0) is no UTF-8 text in column 'en'"),
+    (not_utf8(), "row 7 (counted from 0) is not valid UTF-8 in column 'en'"),
 ], ids=["null", "not utf-8"])  # fmt: skip
 def test_bad_rows_of_parquet_files(here, values, message):
     write_parquet("pairs.parquet", en=values, fr=["b"] * 39 + ["c"])
@@ -182,7 +182,7 @@ def test_nested_columns(here):
 
 def test_files_without_a_good_row(here):
     write("pairs.jsonl", [b"no json"] * 3)
-    with pytest.raises(UserError, match="no row can be used; row 0 .* on line 1 is no JSON"):
+    with pytest.raises(UserError, match="no row can be used; row 0 .* on line 1 is not valid JSON"):
         load_splits(DataArguments(train_file="pairs.jsonl", on_bad_row="skip"), "en", "fr")
 
 
@@ -292,7 +292,7 @@ def test_classes_of_two_files_are_the_same_where_rows_of_one_are_left_out(here, 
     for split in splits.values():
         found = [names[number] for number in label_numbers(split, "label", names)]
         assert found == [str(int(text[1:]) % 12) for text in split["text"]]
-    assert data.bad_rows.summaries()[0].endswith(": 1 of 48 rows left out.")
+    assert data.bad_rows.summaries()[0].endswith(": 1 of 48 rows skipped.")
 
 
 def as_png(pixels):
@@ -356,14 +356,14 @@ def test_tables_tell_of_what_was_left_out(here, capsys):
     [found] = json.loads(Path("out/results.json").read_text())["skipped_rows"].values()
     assert (found["rows"], found["skipped"]) == (80, 3)
     assert [problem.split(" (")[0] for problem in found["problems"]] == ["row 11", "row 7", "row 9"]
-    assert "train_file 'table.csv': 3 of 80 rows left out." in Path("out/results.md").read_text()
+    assert "train_file 'table.csv': 3 of 80 rows skipped." in Path("out/results.md").read_text()
 
     assert (
         main(["evaluate", "out", *words[:4], "--on_bad_row", "skip", "--report_dir", "report", "--resamples", "20"])
         == 0
     )
-    assert "3 of 80 rows left out" in Path("report/summary.md").read_text()
-    assert "3 of 80 rows left out" in json.loads(Path("report/report.json").read_text())["description"]["data"]
+    assert "3 of 80 rows skipped" in Path("report/summary.md").read_text()
+    assert "3 of 80 rows skipped" in json.loads(Path("report/report.json").read_text())["description"]["data"]
 
 
 @pytest.mark.usefixtures("without_pictures")
@@ -389,7 +389,7 @@ def test_texts_tell_of_what_was_left_out(here, capsys):
     [found] = json.loads(Path("out/results.json").read_text())["skipped_rows"].values()
     assert (found["rows"], found["skipped"]) == (40, 1)
     assert main(["evaluate", "out", *words, "--on_bad_row", "skip", "--report_dir", "report", "--scorers", "msp"]) == 0
-    assert "1 of 40 rows left out" in Path("report/summary.md").read_text()
+    assert "1 of 40 rows skipped" in Path("report/summary.md").read_text()
     assert train("--model_name_or_path", "model", *words, "--on_bad_row", "ignore") == 2
     assert "`on_bad_row` must be one of fail, skip, not 'ignore'" in capsys.readouterr().err
 

@@ -231,7 +231,7 @@ def test_sigterm_saves_once_and_ends_with_its_own_code(tmp_path):
     send_until_it_ends(process, signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 143, errors[-2000:]
-    assert "Ended on request at step" in errors
+    assert "Stopped by SIGTERM at step" in errors
     [folder] = checkpoints(tmp_path / "run")
     assert damage(folder) is None
 

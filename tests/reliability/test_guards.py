@@ -44,7 +44,7 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted(tmp_path, value, max_g
 
 def test_too_many_in_a_row_end_the_training_with_advice(tmp_path):
     trainer = poisoned(tmp_path, range(1, 8), max_nonfinite_steps=3)
-    with pytest.raises(UserError, match=r"3 steps in a row, up to step 4, are not finite\. Lower learning_rate"):
+    with pytest.raises(UserError, match=r"3 consecutive steps, up to step 4, are not finite\. Lower learning_rate"):
         trainer.train()
     poisoned(tmp_path, {1, 2, 4, 5, 7}, max_nonfinite_steps=3).train()  # never three in a row
 

@@ -63,14 +63,14 @@ def start(folder, *words):
     return Forked(work, folder, *words)
 
 
-def test_damaged_checkpoints_are_passed_over(kind, trained_once, tmp_path, caplog):
+def test_damaged_checkpoints_are_skipped(kind, trained_once, tmp_path, caplog):
     whole = trained_once(kind, tmp_path / "run")
     cut_short(tmp_path / "run/checkpoint-6/model.safetensors")
     (tmp_path / "run/checkpoint-4/trainer_state.json").write_text("{")
     again = trained(kind, tmp_path / "run", True)
     assert same(whole, again)
-    assert "checkpoint-6 is passed over: model.safetensors has" in caplog.text
-    assert "checkpoint-4 is passed over: trainer_state.json has 1 bytes" in caplog.text
+    assert "checkpoint-6 is skipped: model.safetensors has" in caplog.text
+    assert "checkpoint-4 is skipped: trainer_state.json has 1 bytes" in caplog.text
     for folder in checkpoints(tmp_path / "run"):
         (folder / "trainer_state.json").unlink()
     with pytest.raises(UserError, match=r"None of the checkpoints .*trainer_state.json is missing"):
@@ -223,7 +223,7 @@ def refused(process):
     _, errors = process.communicate(timeout=240)
     assert process.returncode == 2, errors[-2000:]
     [line] = [line for line in errors.splitlines() if line.startswith("clue-hf: error")]
-    assert re.search(r"could not be saved: .* make room", line)
+    assert re.search(r"could not be saved: .* free disk space", line)
     assert "Traceback" not in errors
 
 

@@ -271,7 +271,7 @@ def test_statistics_of_a_step_that_is_skipped_are_taken_back(kind, value, accumu
 
 @pytest.mark.parametrize("kind", ["image", "number"])
 def test_too_many_of_them_end_the_training_with_advice(kind, tmp_path):
-    with pytest.raises(UserError, match=r"3 steps in a row, up to step 4, .* Lower learning_rate"):
+    with pytest.raises(UserError, match=r"3 consecutive steps, up to step 4, .* Lower learning_rate"):
         poisoned(kind, tmp_path, range(1, 6), max_nonfinite_steps=3).train()
 
 
@@ -325,8 +325,8 @@ def test_a_class_outside_the_models_is_named_before_the_first_step(label, tmp_pa
 @pytest.mark.parametrize(
     ("kind", "data", "message"),
     [
-        ("text", make_data("t5").remove_columns("labels"), "set source_column and target_column"),
-        ("image", image_data(4).remove_columns("label"), "set label_column"),
+        ("text", make_data("t5").remove_columns("labels"), "Set source_column and target_column"),
+        ("image", image_data(4).remove_columns("label"), "Set label_column"),
         ("number", load_diabetes_splits()["train"].remove_columns(TARGET), TARGET),
     ],
 )
@@ -344,7 +344,7 @@ def test_a_target_of_the_wrong_type_is_named(tmp_path):
     with pytest.raises(UserError, match=f"(?s){TARGET}.*much"):
         make_trainer(made.model, tmp_path, words, processing_class=made.processing_class)
     images = image_data(4).to_dict()
-    with pytest.raises(UserError, match="'label' 0.5, which is no class number"):
+    with pytest.raises(UserError, match="'label' 0.5, which is not a class number"):
         class_trainer(make_vit(), tmp_path, datasets.Dataset.from_dict({**images, "label": [0.5] * 4}))
     pairs = datasets.Dataset.from_dict({"source": ["a", "b"], "target": [1, 2]})
     with pytest.raises(UserError, match="must hold text"):

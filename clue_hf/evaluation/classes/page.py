@@ -24,20 +24,8 @@ def write_class_page(
     limit: int = 200,
 ) -> None:
     """
-    Writes a report as one HTML file that works offline: summary, tables with intervals, curves to explore, and
-    examples with their images to sort and filter. The same report gives the same bytes.
-
-    Args:
-        report ([`ClassificationReport`]):
-            The report.
-        path (`str` or `Path`):
-            The file to write.
-        comparison (`dict`, *optional*):
-            What `report.compare(other_report)` returned.
-        other (`str`, *optional*):
-            Name of the model of the other report.
-        limit (`int`, *optional*, defaults to 200):
-            Approximate maximum number of examples; a quarter of them are the most confident errors.
+    Writes a report as one HTML file that works offline: summary, tables with intervals, curves to explore, and at most
+    about `limit` examples with their images to sort and filter. See [`~clue_hf.evaluation.text.page.write_page`].
     """
     columns = {kind: report.metrics[kind] for kind in report.kinds}
     environment.write_page(

@@ -42,17 +42,8 @@ SEVERITY_PANELS = {
 
 def plot_class_report(report: ClassificationReport, folder: str | Path) -> list[Path]:
     """
-    Draws an evaluation: `reliability`, `uncertainty_histograms`, `rejection_curve`, `severity` if images were
-    corrupted, and `wrongly_sure` if there are images and wrong answers. The same report gives the same bytes.
-
-    Args:
-        report ([`ClassificationReport`]):
-            The report.
-        folder (`str` or `Path`):
-            Folder for the figures as PNG and SVG; it is created if needed.
-
-    Returns:
-        `list[Path]`: The files.
+    Draws `reliability`, `uncertainty_histograms`, `rejection_curve`, `severity` if images were corrupted, and
+    `wrongly_sure` if there are images and wrong answers. See [`~clue_hf.evaluation.text.plots.plot_report`].
     """
     drawings: dict[str, Callable[[ClassificationReport], Figure]] = {
         "reliability": _reliability,

@@ -25,19 +25,7 @@ def write_number_page(
 ) -> None:
     """
     Writes a report as one HTML file that works offline: summary, tables with intervals, curves to explore, and the
-    most overconfident predictions to sort. The same report gives the same bytes.
-
-    Args:
-        report ([`RegressionReport`]):
-            The report.
-        path (`str` or `Path`):
-            The file to write.
-        comparison (`dict`, *optional*):
-            What `report.compare(other_report)` returned.
-        other (`str`, *optional*):
-            Name of the model of the other report.
-        limit (`int`, *optional*, defaults to 200):
-            Maximum number of rows.
+    `limit` most overconfident predictions to sort. See [`~clue_hf.evaluation.text.page.write_page`].
     """
     columns = {kind: report.metrics[kind] for kind in report.kinds}
     environment.write_page(

@@ -26,17 +26,8 @@ if TYPE_CHECKING:
 
 def plot_number_report(report: RegressionReport, folder: str | Path) -> list[Path]:
     """
-    Draws an evaluation: `interval_calibration`, `std_against_error`, `sparsification` and `prediction_intervals`. The
-    same report gives the same bytes.
-
-    Args:
-        report ([`RegressionReport`]):
-            The report.
-        folder (`str` or `Path`):
-            Folder for the figures as PNG and SVG; it is created if needed.
-
-    Returns:
-        `list[Path]`: The files.
+    Draws `interval_calibration`, `std_against_error`, `sparsification` and `prediction_intervals`. See
+    [`~clue_hf.evaluation.text.plots.plot_report`].
     """
     drawings: dict[str, Callable[[RegressionReport], Figure]] = {
         "interval_calibration": _interval_calibration,

@@ -122,8 +122,7 @@ def _tiles(report: EvaluationReport, numbers: ExampleNumbers, best: str | None) 
     metrics, n = report.metrics, len(numbers.quality)
     tiles = [(f"{n:,}", "outputs", f"{metrics.get('empty_outputs', 0):,} empty")]
     for name, entries in list((metrics.get("quality") or {}).items())[:1]:
-        entry = entries.get("corpus") or entries.get("mean")
-        tiles.append(metric_tile(entry, f"{name}, corpus"))
+        tiles.append(metric_tile(entries.get("corpus"), f"{name}, corpus", "quality", "text"))
     if best:
         tiles.append(metric_tile(metrics["scorers"][best].get("prr"), f"PRR of {best}"))
     if best and n > 1:
