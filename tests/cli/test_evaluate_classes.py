@@ -108,7 +108,7 @@ def test_texts_are_classified_too(here):
 @pytest.mark.distributed
 def test_two_processes_report_the_same(here):
     words = [*DIGITS, "--per_device_eval_batch_size", "16", "--report_dir", "two"]
-    run_on_two_processes(words, "clue_hf.cli.evaluate_classes", missing="clue_hf.evaluation.classes.plots")
+    run_on_two_processes(words, "clue_hf.cli.evaluate", missing="clue_hf.evaluation.classes.plots")
     two = ClassificationReport.load("two")
     splits = {name: split.select(range(60)) for name, split in digit_splits().items()}
     one = directly(batch_size=16).evaluate(splits["test"], splits["validation"])
