@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import sys
 
 
 # before torch is imported: the workers of one machine share its cores, and nothing may ask the network
@@ -38,6 +39,14 @@ def browser():
         found = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield found
         found.close()
+
+
+@pytest.fixture
+def without_pictures(monkeypatch):
+    """As if the extra `plots` were not installed: for tests of reports whose pictures nobody looks at."""
+    for module in ("text.plots", "classes.plots", "numbers.plots"):
+        monkeypatch.setitem(sys.modules, f"clue_hf.evaluation.{module}", None)
+    monkeypatch.setitem(sys.modules, "clue_hf.experiments.comparison_plots", None)
 
 
 @pytest.fixture(scope="session")

@@ -1,23 +1,34 @@
+import json
 import subprocess
 import sys
 
 import pytest
 
 
-def modules_after(statement):
-    code = f"import sys; {statement}; print(' '.join(sys.modules))"
-    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+LOADED = """
+import json, sys, clue_hf
+loaded = [list(sys.modules)]
+for name in ("functional.clue_loss", "CLUETrainer"):
+    eval(f"clue_hf.{name}")
+    loaded.append(list(sys.modules))
+print(json.dumps(loaded))
+"""
 
 
-def test_importing_the_package_loads_nothing_heavy():
-    loaded = modules_after("import clue_hf")
-    assert not {"torch", "transformers", "datasets", "matplotlib", "peft"} & loaded
-    assert "torch" in modules_after("import clue_hf; clue_hf.functional.clue_loss")
+@pytest.fixture(scope="module")
+def loaded():
+    """The modules that there are after importing the package, after using a function of it, and the trainer."""
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
+    return [set(names) for names in json.loads(done.stdout)]
 
 
-def test_the_trainer_does_not_need_the_extras():
-    loaded = modules_after("import clue_hf; clue_hf.CLUETrainer")
-    assert not {"matplotlib", "gradio", "tensorboard", "sacrebleu"} & loaded
+def test_importing_the_package_loads_nothing_heavy(loaded):
+    assert not {"torch", "transformers", "datasets", "matplotlib", "peft"} & loaded[0]
+    assert "torch" in loaded[1]
+
+
+def test_the_trainer_does_not_need_the_extras(loaded):
+    assert not {"matplotlib", "gradio", "tensorboard", "sacrebleu"} & loaded[2]
 
 
 def test_public_names():

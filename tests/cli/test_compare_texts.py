@@ -3,14 +3,12 @@
 import csv
 import json
 import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import Forked
 
 from clue_hf.cli.main import main
 from clue_hf.metrics import corpus_quality, rejection_report, split_of_area_gain
@@ -18,10 +16,10 @@ from clue_hf.scorers import SCORERS
 
 
 CONFIG = str(Path(__file__).parents[2] / "configs/quickstart/t5_phrases.yaml")
-WORDS = ["compare", CONFIG, "--max_train_samples", "300", "--max_eval_samples", "30", "--max_steps", "6",
+WORDS = ["compare", CONFIG, "--max_train_samples", "300", "--max_eval_samples", "16", "--max_steps", "6",
          "--plain_steps", "3", "--per_device_train_batch_size", "8", "--eval_strategy", "no", "--output_dir", "out",
          "--config_overrides", '{"d_model": 32, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}',
-         "--max_target_length", "12", "--num_samples", "2", "--resamples", "60", "--disable_tqdm", "true",
+         "--max_target_length", "12", "--num_samples", "2", "--resamples", "20", "--disable_tqdm", "true",
          "--report_splits", "test", "--quality", "chrf"]  # fmt: skip
 METHODS = ["--methods", "ce,clue:alpha=0.5", "--seeds", "2"]
 
@@ -29,12 +27,10 @@ METHODS = ["--methods", "ce,clue:alpha=0.5", "--seeds", "2"]
 def start(folder, *words):
     """The same command in a process of its own."""
     folder.mkdir(exist_ok=True)
-    with open(folder / "log", "a") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "clue_hf.cli.main", *WORDS, *words],
-            cwd=folder, stdout=log, stderr=log, start_new_session=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"},
-        )  # fmt: skip
+    (folder / "log").touch()
+    return Forked(
+        main, [*WORDS, *words], cwd=folder, log=folder / "log", env={**os.environ, "ACCELERATE_USE_CPU": "true"}
+    )
 
 
 def numbers(folder):
@@ -95,7 +91,7 @@ def test_killed_comparisons_go_on_and_end_with_the_same_table(whole, tmp_path):
             assert process.poll() is None, (tmp_path / "log").read_text()[-2000:]
             assert time.monotonic() < until, (tmp_path / "log").read_text()[-2000:]
             time.sleep(0.01)
-        os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait()
         assert not (tmp_path / "out/test.csv").exists()
         finished = {path: path.stat().st_mtime_ns for path in cells.glob("*/*/cell.json")}

@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 from hub.deployed_models import make_folder
+from processes import run_on_two_processes
 
 from clue_hf import EvaluationReport, UncertaintyEvaluator, pipeline
 from clue_hf.cli.main import main
 from clue_hf.data.embedded.phrases import phrase_rows
 
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
 MODEL = Path(__file__).parents[1] / "fixtures/lm_polygraph/model"
 
 
@@ -41,7 +43,8 @@ def test_the_file_of_a_training_serves_the_evaluation(here, capsys):
 
 
 def test_a_file_of_its_own_needs_no_training_data(here, capsys):
-    words = ["evaluate", "model", "--scorers", "msp", "--max_target_length", "4", "--report_dir", "report"]
+    words = ["evaluate", "model", "--scorers", "msp", "--max_target_length", "4", "--report_dir", "report",
+             "--resamples", "20"]  # fmt: skip
     assert main([*words, "--test_file", "rows.jsonl"]) == 0
     assert EvaluationReport.load("report").metrics["n"] == 30
     assert main([*words, "--split", "validation", "--validation_file", "rows.jsonl"]) == 0
@@ -81,8 +84,7 @@ def test_an_evaluation_that_was_interrupted_is_continued(here, capsys, monkeypat
     assert "Continue it with --resume" in capsys.readouterr().err
     assert main([*whole, "--resume", "true"]) == 0
     assert len(batches) == 8 + 1  # the interrupted one twice
-    monkeypatch.undo()
-    monkeypatch.chdir(here)
+    monkeypatch.setattr(UncertaintyEvaluator, "_judged", judged)
     assert main([*whole[:-1], "fresh"]) == 0
     resumed, fresh = (json.loads(Path(name, "report.json").read_text())["metrics"] for name in ("report", "fresh"))
     assert resumed == fresh
@@ -104,7 +106,11 @@ def test_every_way_to_decode_and_to_score(here):
     assert "compat mode" in Path("compat/summary.md").read_text()
 
 
-def test_two_processes_from_one_command(here):
+def test_two_processes_from_one_command(here, monkeypatch):
+    """The launcher itself is started by tests/cli/test_train.py."""
+    monkeypatch.setattr(
+        "clue_hf.cli.evaluate.launch", lambda name, words, number: run_on_two_processes([name, *words]) or 0
+    )
     words = ["evaluate", "model", "--config", "run.yaml", "--resamples", "20", "--scorers", "msp,mc_sequence_entropy",
              "--num_samples", "2", "--per_device_eval_batch_size", "4"]  # fmt: skip
     assert main([*words, "--report_dir", "two", "--num_processes", "2"]) == 0

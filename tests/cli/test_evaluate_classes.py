@@ -85,6 +85,7 @@ def test_the_command_and_the_evaluator_agree(here, whole):
     assert json.loads((whole / "report.json").read_text())["metrics"] == json.loads(json.dumps(report.metrics))
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_two_classes_have_their_flip(here, capsys):
     words = ["evaluate", "binary", "--config", "digits.yaml", "--resamples", "5", "--binary_task", "3,8"]
     assert main([*words, "--report_dir", "flipped"]) == 0
@@ -107,7 +108,7 @@ def test_texts_are_classified_too(here):
 @pytest.mark.distributed
 def test_two_processes_report_the_same(here):
     words = [*DIGITS, "--per_device_eval_batch_size", "16", "--report_dir", "two"]
-    run_on_two_processes(words, "clue_hf.cli.evaluate_classes clue_hf.evaluation.classes.plots")
+    run_on_two_processes(words, "clue_hf.cli.evaluate", missing="clue_hf.evaluation.classes.plots")
     two = ClassificationReport.load("two")
     splits = {name: split.select(range(60)) for name, split in digit_splits().items()}
     one = directly(batch_size=16).evaluate(splits["test"], splits["validation"])
@@ -189,6 +190,7 @@ def test_severities_are_numbers_ranges_or_lists():
     assert parse_severities("5,1, 1-2") == [1, 2, 5]
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_a_test_file_alone_will_do(here):
     """Of some classes only: their names say which they are."""
     rows = list(map(json.loads, Path("texts.jsonl").read_text().splitlines()))

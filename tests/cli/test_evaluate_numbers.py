@@ -166,7 +166,7 @@ def test_images_and_texts(here):
 @pytest.mark.distributed
 def test_two_processes_report_the_same(here):
     words = [*CLUE, "--per_device_eval_batch_size", "16", "--calibrator", "quantile", "--report_dir", "two"]
-    run_on_two_processes(words, "clue_hf.cli.evaluate_numbers", missing=PICTURES)
+    run_on_two_processes(words, "clue_hf.cli.evaluate", missing=PICTURES)
     two = RegressionReport.load("two")
     one = directly("clue", batch_size=16, calibrator="quantile").evaluate(splits()["test"], splits()["validation"])
     assert two.raw.mean == pytest.approx(one.raw.mean, rel=1e-6)

@@ -5,8 +5,6 @@ import gzip
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,6 +14,8 @@ from class_models import TEXTS
 from classifiers import image_rows
 from hub.deployed_models import inputs_for, make_folder, make_table_model, save
 from PIL import Image
+from processes import Forked
+from reliability.worker import predict_slowly
 
 from clue_hf import UncertaintyPipeline, pipeline
 from clue_hf.cli.main import main
@@ -128,13 +128,7 @@ def test_where_to_abstain(here, tmp_path, expected):
 def test_a_run_that_was_killed_is_continued(here, tmp_path, expected):
     """The process dies without a word (SIGKILL) in the middle; nothing finished is done again or changed."""
     out, log = tmp_path / "out.jsonl", tmp_path / "out.jsonl.unfinished"
-    slow = (
-        "import sys, time\nfrom clue_hf import UncertaintyPipeline\nfrom clue_hf.cli.main import main\n"
-        "call = UncertaintyPipeline.__call__\n"
-        "def slowly(self, *given, **options):\n    time.sleep(0.3)\n    return call(self, *given, **options)\n"
-        "UncertaintyPipeline.__call__ = slowly\nsys.exit(main(sys.argv[1:]))"
-    )
-    process = subprocess.Popen([sys.executable, "-c", slow, *words(out)], stderr=subprocess.DEVNULL)
+    process = Forked(predict_slowly, 0.3, words(out))
     deadline = time.monotonic() + 120
     while not (log.exists() and log.read_bytes().count(b"\n") > 16) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -1,13 +1,11 @@
 """The command as users run it, mistakes included."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from helpers import SENTENCES, TRANSLATIONS, make_model, make_tokenizer
+from processes import Forked, run_script
 
 from clue_hf.cli.main import main
 
@@ -126,29 +124,22 @@ def test_commands_that_do_not_exist(capsys):
     assert "clue-hf COMMAND" in capsys.readouterr().out
 
 
-def subprocess_environment():
-    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-
-
 def test_train_py_offline_says_what_to_do_in_seconds(here):
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "train.py"), str(ROOT / "configs/t5_small_opus_books.yaml")],
-        env=subprocess_environment(), capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert "hf download" in done.stderr
-    assert "Traceback" not in done.stderr
+    process = Forked(run_script, ROOT / "train.py", str(ROOT / "configs/t5_small_opus_books.yaml"))
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert "hf download" in errors
+    assert "Traceback" not in errors
 
 
 @pytest.mark.distributed
-def test_two_processes(here):
+def test_two_processes(here, capfd):
     assert main(words(num_processes="2", model_name_or_path="nobody/nothing")) == 2
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "train.py"), *words(num_processes="2", quality="bleu")[1:]],
-        env=subprocess_environment(), capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("| clue (alpha 0.9) | test") == 1
+    capfd.readouterr()
+    code = main(words(num_processes="2", quality="bleu"))
+    output, errors = capfd.readouterr()
+    assert code == 0, errors[-3000:]
+    assert output.count("| clue (alpha 0.9) | test") == 1
     assert main(words(per_device_train_batch_size="8", output_dir="alone", quality="bleu")) == 0
     together, alone = (json.loads(Path(f"{name}/results.json").read_text())["rows"][0] for name in ("out", "alone"))
     for name in ("error", "uncertainty", "token_ece", "bleu", "tokens"):

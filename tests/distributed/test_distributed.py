@@ -10,7 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 from classifiers import image_rows
+from distributed.worker import CASES, run
 from helpers import SENTENCES, TRANSLATIONS, make_model, make_tokenizer
+from processes import on_two_processes
 from reliability.processes import send_until_it_ends
 from safetensors.torch import load_file
 
@@ -18,28 +20,20 @@ from clue_hf.training.checkpoints import checkpoints, damage
 
 
 pytestmark = pytest.mark.distributed
-WORKER = Path(__file__).parent / "worker.py"
+ROOT = Path(__file__).parents[2]
 
 
-def run(case, processes, folder):
-    """What process 0 of `processes` found out about a case."""
-    folder.mkdir(exist_ok=True)
-    launcher = (
-        ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"] if processes > 1 else []
-    )
-    environment = {
-        **os.environ,
-        "PYTHONPATH": f"{WORKER.parents[1]}:{WORKER.parents[2]}",
-        "ACCELERATE_USE_CPU": "true",
-    }
-    command = [sys.executable, *launcher, str(WORKER), case, str(folder), str(processes)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads((folder / "found.json").read_text())
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """What every case found, on `one` process, which is this one, and on `two`."""
+    folder, names = tmp_path_factory.mktemp("cases"), [case.__name__ for case in CASES]
+    on_two_processes(run, names, folder / "two", 2)
+    run(names, folder / "one", 1)
+    return folder
 
 
-def both(case, tmp_path):
-    return run(case, 1, tmp_path / "one"), run(case, 2, tmp_path / "two")
+def both(case, folder):
+    return [json.loads((folder / processes / case / "found.json").read_text()) for processes in ("one", "two")]
 
 
 def close(found, expected, tolerance=1e-5):
@@ -48,35 +42,35 @@ def close(found, expected, tolerance=1e-5):
         assert ours == pytest.approx(theirs, rel=tolerance)
 
 
-def check_gradients(folder, reference):
+def check_gradients(case, folder, reference):
     """The first gradients of every layout are those of another one on one process, which its name tells."""
-    one, two = (load_file(folder / name / "gradients.safetensors") for name in ("one", "two"))
+    one, two = (load_file(folder / name / case / "gradients.safetensors") for name in ("one", "two"))
     for name, gradient in [*one.items(), *two.items()]:
         expected = one[reference(name)]
         assert (gradient - expected).norm() < 1e-5 * expected.norm(), name
 
 
-def test_loss_and_gradients_for_every_layout_on_one_and_two_processes(tmp_path):
+def test_loss_and_gradients_for_every_layout_on_one_and_two_processes(folder):
     def plainest(name):
         kind, level = name.split()[:2]
         return f"{kind} {level} off 16x1"
 
-    one, two = both("layouts", tmp_path)
+    one, two = both("layouts", folder)
     assert len(one) == 2 * 2 * 2 * 4  # 16x1, 8x2, 4x4, 1x16
     assert len(two) == 2 * 2 * 2 * 3  # 8x1, 4x2, 1x8 on each
     for name, lines in {**one, **{f"{name} on two": lines for name, lines in two.items()}}.items():
         close(lines, one[plainest(name)])
-    check_gradients(tmp_path, plainest)
+    check_gradients("layouts", folder, plainest)
 
 
-def test_evaluation_counts_every_row_once(tmp_path):
-    one, two = both("evaluation", tmp_path)
+def test_evaluation_counts_every_row_once(folder):
+    one, two = both("evaluation", folder)
     assert one["test_rows"] == two["test_rows"] == 7
     assert two == pytest.approx(one, rel=1e-5)
 
 
-def test_the_report_on_uncertainty_is_the_same(tmp_path):
-    one, two = both("uncertainty", tmp_path)
+def test_the_report_on_uncertainty_is_the_same(folder):
+    one, two = both("uncertainty", folder)
     assert len(one["rows"]) == len(two["rows"]) == 29
     for (row, output, scores), (other_row, other_output, other_scores) in zip(one["rows"], two["rows"], strict=True):
         assert (row, output) == (other_row, other_output)
@@ -91,16 +85,16 @@ def test_the_report_on_uncertainty_is_the_same(tmp_path):
     assert two["logged"] == pytest.approx(one["logged"], abs=1e-5)
 
 
-def test_an_output_weight_of_its_own(tmp_path):
-    close(*both("untied", tmp_path))
+def test_an_output_weight_of_its_own(folder):
+    close(*both("untied", folder))
 
 
-def test_lora_under_ddp(tmp_path):
-    close(*both("lora", tmp_path))
+def test_lora_under_ddp(folder):
+    close(*both("lora", folder))
 
 
-def test_a_sharded_t5_gives_the_same_loss_and_gradients(tmp_path):
-    one, two = both("sharded", tmp_path)
+def test_a_sharded_t5_gives_the_same_loss_and_gradients(folder):
+    one, two = both("sharded", folder)
     assert (one["fused"], two["fused"]) == (True, False)
     assert two["loss"] == pytest.approx(one["loss"], rel=1e-5)
     assert two["gradients"].keys() == one["gradients"].keys()
@@ -109,25 +103,17 @@ def test_a_sharded_t5_gives_the_same_loss_and_gradients(tmp_path):
         assert two["gradients"][name] == pytest.approx(values, rel=1e-4, abs=1e-6 * largest), name
 
 
-@pytest.fixture(scope="module")
-def classifiers(tmp_path_factory):
-    """What one and two processes found about each case of classifiers."""
-    folder = tmp_path_factory.mktemp("classifiers")
-    one, two = both("classifiers", folder)
-    return {"folder": folder, **{case: (found, two[case]) for case, found in one.items()}}
-
-
-def test_classifiers_for_every_layout_on_one_and_two_processes(classifiers):
-    one, two = classifiers["class_layouts"]
+def test_classifiers_for_every_layout_on_one_and_two_processes(folder):
+    one, two = both("class_layouts", folder)
     assert len(one) == 2 * 3 * 4  # 16x1, 8x2, 4x4, 1x16
     assert len(two) == 2 * 3 * 3  # 8x1, 4x2, 1x8 on each
     for name, lines in {**one, **{f"{name} on two": lines for name, lines in two.items()}}.items():
         close(lines, one[f"{name.split()[0]} 0 16x1"])
-    check_gradients(classifiers["folder"], lambda name: f"{name.split()[0]} 0 16x1")
+    check_gradients("class_layouts", folder, lambda name: f"{name.split()[0]} 0 16x1")
 
 
-def test_classes_are_predicted_once_and_in_order(classifiers):
-    one, two = classifiers["class_evaluation"]
+def test_classes_are_predicted_once_and_in_order(folder):
+    one, two = both("class_evaluation", folder)
     labels = image_rows(7)[1].tolist()
     for found in (one, two):
         assert found["labels"] == found["class labels"] == labels
@@ -137,8 +123,8 @@ def test_classes_are_predicted_once_and_in_order(classifiers):
             assert row == pytest.approx(other, rel=1e-4, abs=1e-5)
 
 
-def test_objectives_that_look_at_all_the_data_after_each_epoch(classifiers):
-    one, two = classifiers["class_objectives"]
+def test_objectives_that_look_at_all_the_data_after_each_epoch(folder):
+    one, two = both("class_objectives", folder)
     for objective, expected in one.items():
         close(two[objective]["lines"], expected["lines"], 1e-4)
         for name, values in expected["state"].items():
@@ -147,24 +133,16 @@ def test_objectives_that_look_at_all_the_data_after_each_epoch(classifiers):
     assert max(one["cals"]["state"]["lam"]) > 1e-3
 
 
-@pytest.fixture(scope="module")
-def numbers(tmp_path_factory):
-    """The same about numbers."""
-    folder = tmp_path_factory.mktemp("numbers")
-    one, two = both("numbers", folder)
-    return {"folder": folder, **{case: (found, two[case]) for case, found in one.items()}}
-
-
-def test_numbers_for_every_layout_on_one_and_two_processes(numbers):
-    one, two = numbers["number_layouts"]
+def test_numbers_for_every_layout_on_one_and_two_processes(folder):
+    one, two = both("number_layouts", folder)
     assert (len(one), len(two)) == (4, 3)  # 16x1, 8x2, 4x4, 1x16; 8x1, 4x2, 1x8 on each
     for lines in (*one.values(), *two.values()):
         close(lines, one["16x1"])
-    check_gradients(numbers["folder"], lambda name: "16x1")
+    check_gradients("number_layouts", folder, lambda name: "16x1")
 
 
-def test_numbers_are_predicted_once_and_in_order(numbers):
-    one, two = numbers["number_evaluation"]
+def test_numbers_are_predicted_once_and_in_order(folder):
+    one, two = both("number_evaluation", folder)
     assert len(one["labels"]) == len(set(one["labels"])) == 7
     assert two["labels"] == pytest.approx(one["labels"], rel=1e-6)
     assert two["metrics"] == pytest.approx(one["metrics"], rel=1e-5)
@@ -174,7 +152,8 @@ def test_numbers_are_predicted_once_and_in_order(numbers):
 
 @pytest.mark.slow
 def test_two_processes_keep_the_best_and_the_newest_checkpoint_and_resume(tmp_path):
-    found = run("saving", 2, tmp_path / "two")
+    on_two_processes(run, ["saving"], tmp_path, 2)
+    found = json.loads((tmp_path / "saving/found.json").read_text())
     for kind, entry in found.items():
         assert entry["kept"][0] == "checkpoint-4", kind
         assert set(entry["kept"]) == {"checkpoint-4", entry["best"]}, kind
@@ -198,7 +177,7 @@ def started(folder, *words):
     }  # fmt: skip
     options = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
     command = [sys.executable, "-u", "-m", "clue_hf.cli.main", "train", *options, *words]
-    environment = {**os.environ, "PYTHONPATH": str(WORKER.parents[2]), "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

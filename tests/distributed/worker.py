@@ -1,7 +1,6 @@
-"""Runs one case in every process of a group; process 0 writes what it found as JSON. Started by test_distributed."""
+"""Cases that run in one process, or in every process of a group, where process 0 writes what it found as JSON."""
 
 import json
-import sys
 from pathlib import Path
 
 import datasets
@@ -111,7 +110,8 @@ def sharded(folder, world):
 
     model, batch, objective = make_model("t5"), make_batch("t5", 8), CLUE(0.7)
     if world > 1:
-        torch.distributed.init_process_group("gloo")
+        if not torch.distributed.is_initialized():
+            torch.distributed.init_process_group("gloo")
         mesh = init_device_mesh("cpu", (world,))
         for stack in (model.encoder, model.decoder):
             for block in stack.block:
@@ -186,12 +186,6 @@ def class_objectives(folder, world):
     return found
 
 
-def classifiers(folder, world):
-    """All of these, because starting the processes takes most of the time."""
-    cases = (class_layouts, class_evaluation, class_objectives)
-    return {case.__name__: case(folder, world) for case in cases}
-
-
 def number_layouts(folder, world):
     """Two steps of 16 rows of a table."""
     found = {}
@@ -248,16 +242,21 @@ def saving(folder, world):
     return found
 
 
-def numbers(folder, world):
-    cases = (number_layouts, number_evaluation)
-    return {case.__name__: case(folder, world) for case in cases}
+CASES = (layouts, evaluation, uncertainty, untied, lora, sharded, class_layouts, class_evaluation, class_objectives,
+         number_layouts, number_evaluation)  # fmt: skip
 
 
-if __name__ == "__main__":
-    case, folder, world = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-    found = globals()[case](folder, world)
-    if not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0:
-        (folder / "found.json").write_text(json.dumps(found))
-        save_file(GRADIENTS, folder / "gradients.safetensors")
+def run(names, folder, world):
+    """The cases of these names one after another, because starting processes takes most of the time."""
+    for name in names:
+        place = folder / name
+        place.mkdir(parents=True, exist_ok=True)
+        GRADIENTS.clear()
+        torch.manual_seed(0)
+        found = globals()[name](place, world)
+        if not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0:
+            (place / "found.json").write_text(json.dumps(found))
+            save_file(GRADIENTS, place / "gradients.safetensors")
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+    return 0

@@ -94,6 +94,7 @@ def test_several_qualities_and_what_is_said_about_the_outputs(parts):
     assert report.metrics["outputs"]["share_of_tokens_above_cpmi_tau"] == np.mean(entropies >= 3.599)
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_sources_that_were_cut_are_counted(parts, tmp_path):
     rows = [{**row, "source": "the cat . " * 200_000} if place == 3 else row for place, row in enumerate(ROWS[:12])]
     report = evaluate(parts, rows, scorers=["msp"], max_new_tokens=6)
@@ -173,6 +174,7 @@ def stop_after(rows, count):
     raise Interrupted
 
 
+@pytest.mark.usefixtures("without_pictures")
 @pytest.mark.parametrize("cut", [0, 7])
 def test_an_interrupted_run_goes_on_where_it_stopped(parts, report, tmp_path, monkeypatch, cut):
     monkeypatch.setattr(module, "SHARD", 8)

@@ -4,8 +4,6 @@ import json
 import re
 import signal
 import socket
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -15,7 +13,7 @@ from classifiers import image_rows
 from helpers import SENTENCES
 from hub.deployed_models import inputs_for, make_folder, table_rows
 from PIL import Image
-from processes import free_port
+from processes import Forked, free_port, run_command
 from transformers import AutoConfig
 
 from clue_hf import pipeline
@@ -173,30 +171,27 @@ def test_a_port_in_use_is_told(capsys):
 
 
 def test_without_gradio_one_line_says_what_to_install(tmp_path):
-    code = (
-        "import sys; sys.modules['gradio'] = None\n"
-        "from clue_hf.cli.main import main; sys.exit(main(['demo', 'nowhere']))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr.strip() == "clue-hf: error: The demo needs gradio: pip install 'clue-hf[demo]'"
+    process = Forked(run_command, ["demo", "nowhere"], "", "gradio")
+    _, errors = process.communicate()
+    assert process.returncode == 2
+    assert errors.strip() == "clue-hf: error: The demo needs gradio: pip install 'clue-hf[demo]'"
 
 
 def test_the_command_listens_here_only_and_ends_with_ctrl_c(calibrated, tmp_path):
     port = free_port()
-    command = [sys.executable, "-m", "clue_hf.cli.main", "demo", str(calibrated), "--port", str(port)]
-    with open(tmp_path / "out", "w") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
-        try:
-            until = time.time() + 120
-            while f":{port} (Ctrl-C" not in (tmp_path / "out").read_text() and process.poll() is None:
-                assert time.time() < until
-                time.sleep(0.2)
-            listening = [c for c in psutil.Process(process.pid).net_connections("inet") if c.status == "LISTEN"]
-            assert {connection.laddr.ip for connection in listening} == {"127.0.0.1"}
-            process.send_signal(signal.SIGINT)
-            assert process.wait(30) == 0
-        finally:
-            process.kill()
+    (tmp_path / "out").touch()
+    process = Forked(main, ["demo", str(calibrated), "--port", str(port)], log=tmp_path / "out")
+    try:
+        until = time.time() + 120
+        while f":{port} (Ctrl-C" not in (tmp_path / "out").read_text() and process.poll() is None:
+            assert time.time() < until
+            time.sleep(0.2)
+        listening = [c for c in psutil.Process(process.pid).net_connections("inet") if c.status == "LISTEN"]
+        assert {connection.laddr.ip for connection in listening} == {"127.0.0.1"}
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
     assert "Traceback" not in (tmp_path / "out").read_text()
 
 

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, Trainer, TrainingArguments
 
 from clue_hf import CLUETrainer, UserError
+from clue_hf.data.embedded.phrases import phrase_rows
 from clue_hf.hub.card import REPORT, CardOptions, is_ours, write_card
 from clue_hf.hub.push import check_secrets, collect_files, renew_card
 from clue_hf.models.uncertainty_file import write_uncertainty
@@ -38,9 +39,7 @@ def run(*words):
         code = main([str(word) for word in words])
     return [code, out.getvalue(), err.getvalue()]
 """
-PUSH_AND_LOAD = (
-    RUN
-    + """
+PUSH_AND_LOAD = """
 from huggingface_hub import HfApi, ModelCard
 from peft import PeftModel
 from transformers import AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, AutoTokenizer
@@ -60,20 +59,13 @@ AutoModelForSequenceClassification.from_pretrained("me/bert", revision="v2").sav
 member = AutoModelForSequenceClassification.from_pretrained("me/bert", revision="v2", subfolder="members/1")
 member.save_pretrained("loaded/member")
 card = ModelCard.load("me/clue")
-print(json.dumps({
+pushed = {
     "printed": printed,
     "ids": AutoTokenizer.from_pretrained("me/clue")(["the red cars"])["input_ids"],
     "results": [vars(result) for result in card.data.eval_results],
     "same": HfApi().model_info("me/clue").card_data.eval_results == card.data.eval_results,
-}))
+}
 """
-)
-
-
-def ask(code, hub, home, **environment):
-    done = run_client(code, hub, home, **environment)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def add_what_must_stay(folder):
@@ -110,9 +102,21 @@ def local(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pushed(hub, local):
-    """What the program printed."""
-    return ask(PUSH_AND_LOAD, hub, local)
+def programs(hub, local, failing):
+    """What the programs found: one process for all, because it takes long to import the libraries."""
+    save_learned(local / "learned")
+    code = "\n".join([
+        RUN, "import os", PUSH_AND_LOAD, PUSH_A_TRAINER, f"os.chdir({str(failing)!r})", FAIL,
+        'print(json.dumps({"pushed": pushed, "refused": refused, "failed": found}))',
+    ])  # fmt: skip
+    done = run_client(code, hub, local)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def pushed(programs):
+    return programs["pushed"]
 
 
 def test_exactly_these_files_arrive_in_one_commit(hub, local, pushed):
@@ -189,10 +193,7 @@ def test_it_says_what_it_uploads_and_where(hub, local, pushed):
     assert "me/open is there already, and public" in refused
 
 
-FAIL = (
-    RUN
-    + """
-import os
+FAIL = """
 from pathlib import Path
 
 model = Path("clue")
@@ -223,14 +224,12 @@ os.environ["HF_TOKEN"] = "hf_another"
 found["wrong token"] = run("push", model, "me/other")
 del os.environ["HF_TOKEN"]
 found["no token"] = run("push", model, "me/other")
-print(json.dumps(found))
 """.replace('"TOKEN"', f'"{TOKEN}"')
-)
 
 
 @pytest.fixture(scope="module")
-def failed(hub, tmp_path_factory):
-    """What the program printed; its second and third commits fail."""
+def failing(hub, tmp_path_factory):
+    """A folder; the second and third commits of its model fail."""
     home = tmp_path_factory.mktemp("failing")
     save_learned(home / "clue")
     (home / "empty").mkdir()
@@ -239,7 +238,12 @@ def failed(hub, tmp_path_factory):
     (home / "pickled" / "pytorch_model.bin").write_text("")
     hub.fail_after(2, lambda request: "/me/half/commit/" in request.path, status=500)
     hub.fail_after(2, lambda request: "/me/half/commit/" in request.path, cut="upload")  # of those that do not fail
-    return ask(FAIL, hub, home)
+    return home
+
+
+@pytest.fixture(scope="module")
+def failed(programs):
+    return programs["failed"]
 
 
 def test_a_push_that_fails_midway_leaves_everything_as_it_was(hub, failed):
@@ -277,11 +281,16 @@ def test_a_mistake_is_one_line(hub, failed, name, words):
 
 def test_training_pushes_only_the_model(hub, tmp_path):
     """train.py with checkpoints: a commit for each save and one for the end, with our card."""
+    rows = [{name: row[name] for name in ("source", "target", "entropy")} for row in phrase_rows("train", 80)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = (ROOT / "configs/quickstart/t5_phrases.yaml").read_text()
+    config = tmp_path / "config.yaml"
+    config.write_text(settings.replace("dataset_name: embedded:phrases", "train_file: rows.jsonl"))
     words = ["--max_steps", "2", "--max_train_samples", "64", "--max_eval_samples", "4", "--save_strategy", "steps",
-             "--save_steps", "1", "--eval_strategy", "no", "--quality", "none", "--output_dir", "out", "--use_cpu",
-             "true", "--report_to", "none", "--hub_strategy", "checkpoint", "--push_to_hub", "--hub_model_id",
-             "me/trained", "--hub_token", hub.token]  # fmt: skip
-    config = ROOT / "configs/quickstart/t5_phrases.yaml"
+             "--tokenizer_vocab_size", "100", "--report_splits", "test", "--config_overrides",
+             "d_model=16,d_kv=8,d_ff=32,num_layers=1,num_heads=2", "--save_steps", "1", "--eval_strategy", "no",
+             "--quality", "none", "--output_dir", "out", "--use_cpu", "true", "--report_to", "none", "--hub_strategy",
+             "checkpoint", "--push_to_hub", "--hub_model_id", "me/trained", "--hub_token", hub.token]  # fmt: skip
     done = run_client([str(ROOT / "train.py"), str(config), *words], hub, tmp_path, HF_TOKEN=None)
     assert done.returncode == 0, done.stderr
     repo = hub.repos["me/trained"]
@@ -305,27 +314,24 @@ from clue_hf.errors import UserError
 
 def trainer(name):
     settings = {"use_cpu": True, "report_to": "none", "hub_model_id": name}
-    return CLUETrainer("base", CLUEConfig(name.split("/")[-1], **settings))
+    return CLUETrainer("learned", CLUEConfig(name.split("/")[-1], **settings))
 
 trainer("me/hidden").push_to_hub(private=True)
 trainer("me/shown").push_to_hub("first", private=False)
 try:
     trainer("me/shown").push_to_hub("second", private=True)
 except UserError as error:
-    print(error)
+    refused = str(error)
 """
 
 
-def test_a_trainer_pushes_to_a_private_repository(hub, tmp_path):
+def test_a_trainer_pushes_to_a_private_repository(hub, programs):
     """As `Trainer.push_to_hub(private=True)` of transformers 5.23; what must stay private is never shown."""
-    save_learned(tmp_path / "base")
-    done = run_client(PUSH_A_TRAINER, hub, tmp_path)
-    assert done.returncode == 0, done.stderr
     assert hub.repos["me/hidden"].private
     assert not hub.repos["me/shown"].private
     assert "model.safetensors" in hub.repos["me/hidden"].files()
     assert "second" not in [commit.title for commit in hub.repos["me/shown"].commits]
-    assert "me/shown is there already, and public" in done.stdout
+    assert "me/shown is there already, and public" in programs["refused"]
 
 
 def test_a_trainer_takes_what_that_of_transformers_takes():

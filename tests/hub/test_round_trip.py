@@ -12,16 +12,13 @@ from clue_hf.posthoc.calibration_file import UncertaintyCalibration
 
 
 CALIBRATED = ("t5", "image", "table")
-PUSH = """
-import json
-from clue_hf.hub.push import push_folder
-for name, folder in json.loads({folders!r}).items():
-    push_folder(folder, f"me/{{name}}")
-"""
-LOAD = """
+PUSH_AND_LOAD = """
 import json
 from clue_hf import pipeline
+from clue_hf.hub.push import push_folder
 from hub.deployed_models import inputs_for
+for name, folder in json.loads({folders!r}).items():
+    push_folder(folder, f"me/{{name}}")
 answers = {{}}
 for name, kind in json.loads({kinds!r}).items():
     short = dict(max_new_tokens=6) if kind in ("t5", "gpt2", "lora") else dict()
@@ -40,7 +37,7 @@ def repo_name(kind):
 
 @pytest.fixture(scope="module")
 def answers(hub, tmp_path_factory):
-    """By kind: the answers of the model in its folder, and of the one that somebody else loads from the Hub."""
+    """By kind: the answers of the model in its folder, and of the one that is loaded from the Hub."""
     home = tmp_path_factory.mktemp("home")
     folders, here = {}, {}
     for kind in KINDS:
@@ -49,10 +46,8 @@ def answers(hub, tmp_path_factory):
             calibrate(folder, kind)
         folders[repo_name(kind)] = str(folder)
         here[kind] = load(folder, kind)(inputs_for(kind))
-    pushed = run_client(PUSH.format(folders=json.dumps(folders)), hub, home / "author")
-    assert pushed.returncode == 0, pushed.stderr
     kinds = {repo_name(kind): kind for kind in KINDS}
-    loaded = run_client(LOAD.format(kinds=json.dumps(kinds)), hub, home / "reader")
+    loaded = run_client(PUSH_AND_LOAD.format(folders=json.dumps(folders), kinds=json.dumps(kinds)), hub, home)
     assert loaded.returncode == 0, loaded.stderr
     there = json.loads(loaded.stdout.splitlines()[-1])
     return {kind: (here[kind], there[repo_name(kind)]) for kind in KINDS}

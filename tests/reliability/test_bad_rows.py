@@ -343,6 +343,7 @@ def train(*more):
     ])  # fmt: skip
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_tables_tell_of_what_was_left_out(here, capsys):
     lines = [*TABLE]
     lines[8], lines[10], lines[12] = "1,u,", "many,v,3", "1,u,2,5"
@@ -365,6 +366,7 @@ def test_tables_tell_of_what_was_left_out(here, capsys):
     assert "3 of 80 rows skipped" in json.loads(Path("report/report.json").read_text())["description"]["data"]
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_texts_tell_of_what_was_left_out(here, capsys):
     write("pairs.jsonl", LINES, 7, b'{"en": "a", "fr": 3}')
     make_model("t5").save_pretrained("model")

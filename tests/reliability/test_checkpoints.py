@@ -1,17 +1,16 @@
 """Checkpoints that are damaged, half written, of other settings or of another numpy, and exact resuming."""
 
 import json
-import os
+import shutil
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from helpers import make_data, make_model, make_trainer
+from processes import Forked
 from reliability.processes import KILLS, kill_at_random, send_until_it_ends
+from reliability.worker import work
 from safetensors.torch import load_file
 
 from clue_hf.errors import UserError
@@ -19,15 +18,21 @@ from clue_hf.training.checkpoints import MANIFEST, checkpoints, damage, last_who
 
 
 SETTINGS = {"max_steps": 6, "save_strategy": "steps", "save_steps": 2, "per_device_train_batch_size": 2}
-WORKER = Path(__file__).with_name("worker.py")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    trainer = make_trainer(make_model("t5", dropout=True), folder, make_data("t5"), **SETTINGS)
+    trainer.train()
+    return trainer
 
 
 @pytest.fixture
-def run(tmp_path):
-    """A training of six steps with three checkpoints."""
-    trainer = make_trainer(make_model("t5", dropout=True), tmp_path / "run", make_data("t5"), **SETTINGS)
-    trainer.train()
-    return trainer
+def run(trained, tmp_path):
+    """A training of six steps with three checkpoints, which the test may damage in its folder."""
+    shutil.copytree(trained.args.output_dir, tmp_path / "run")
+    return trained
 
 
 def resumed(folder, wish=True, **settings):
@@ -171,14 +176,6 @@ def test_the_only_whole_checkpoint_outlives_a_save_that_fails(run, tmp_path, mon
     assert not list((tmp_path / "limited").rglob("*.tmp"))
 
 
-def started(command):
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
-
-
-def environment():
-    return {**os.environ, "PYTHONPATH": f"{WORKER.parents[1]}:{WORKER.parents[2]}", "OMP_NUM_THREADS": "1"}
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -229,8 +226,7 @@ def test_longer_training_needs_no_permission(run, tmp_path):
 
 
 def test_sigterm_saves_once_and_ends_with_its_own_code(tmp_path):
-    command = [sys.executable, str(WORKER), str(tmp_path / "run"), "slow"]
-    process = started(command)
+    process = Forked(work, tmp_path / "run", "slow")
     assert process.stdout.readline().startswith("step")
     send_until_it_ends(process, signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
@@ -244,20 +240,21 @@ def test_sigterm_saves_once_and_ends_with_its_own_code(tmp_path):
 def test_killed_at_twenty_random_points_it_ends_as_if_it_had_not_been(tmp_path):
     """SIGKILL at any time, in the middle of saving too: a checkpoint is saved after every step."""
     generator = np.random.default_rng(0)
-    command = [sys.executable, str(WORKER), str(tmp_path / "run"), "often", "resume"]
-    first = [kill_at_random(started(command), generator) for _ in range(KILLS)]
+    resumed = ("often", "resume")
+    first = [kill_at_random(Forked(work, tmp_path / "run", *resumed), generator) for _ in range(KILLS)]
     assert max(first) > 1  # from a checkpoint, not from the beginning
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment())
-    assert done.returncode == 0, done.stderr[-2000:]
-    whole = [*command[:2], str(tmp_path / "whole"), "often"]
-    assert subprocess.run(whole, capture_output=True, timeout=120, env=environment()).returncode == 0
+    done = Forked(work, tmp_path / "run", *resumed)
+    _, errors = done.communicate(timeout=120)
+    assert done.returncode == 0, errors[-2000:]
+    whole = Forked(work, tmp_path / "whole", "often")
+    whole.communicate(timeout=120)
+    assert whole.returncode == 0
     one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("run", "whole"))
     assert all(torch.equal(weight, other[name]) for name, weight in one.items())
 
 
 def test_two_trainings_do_not_share_a_folder(tmp_path):
-    command = [sys.executable, str(WORKER), str(tmp_path / "run"), "slow"]
-    process = started(command)
+    process = Forked(work, tmp_path / "run", "slow")
     try:
         assert process.stdout.readline().startswith("step")
         with pytest.raises(UserError, match="Another training writes to"):

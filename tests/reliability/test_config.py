@@ -1,7 +1,7 @@
 """Config files with mistakes, given to every command, and files that try to be more than settings."""
 
 import re
-import time
+import tracemalloc
 
 import pytest
 
@@ -79,7 +79,7 @@ def test_values_of_the_wrong_kind_name_their_key(given, text, said):
 @pytest.mark.parametrize(
     "value",
     [
-        "2001-99-99", "9" * 5000, "!!int x", "!!float x", "!!bool x", "!!timestamp x", "[" * 20_000, "{a: " * 5_000,
+        "2001-99-99", "9" * 5000, "!!int x", "!!float x", "!!bool x", "!!timestamp x", "[" * 5_000, "{a: " * 5_000,
     ],
 )  # fmt: skip
 def test_values_that_are_not_what_they_say(given, command, value):
@@ -114,10 +114,11 @@ def bomb(levels=12, width=10):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_file_that_would_grow_is_refused_at_once(given, command):
-    start = time.process_time()
+    tracemalloc.start()
     assert "aliases (*name) are not supported" in given(command, bomb())
     assert "aliases" in given(command, "base: &base {alpha: 1}\nmore:\n  <<: *base\n")
-    assert time.process_time() - start < 5
+    assert tracemalloc.get_traced_memory()[1] < 100e6
+    tracemalloc.stop()
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -4,8 +4,6 @@ import importlib
 import json
 import shutil
 import signal
-import subprocess
-import sys
 import tracemalloc
 from argparse import Namespace
 from pathlib import Path
@@ -13,6 +11,8 @@ from pathlib import Path
 import pytest
 from class_models import make_bert, text_data
 from number_models import make_number_bert, number_texts
+from processes import Forked
+from reliability.worker import evaluate_slowly
 
 from clue_hf.cli.main import main
 from clue_hf.data.embedded.phrases import phrase_rows
@@ -21,24 +21,7 @@ from clue_hf.evaluation.text.measures import measure
 from clue_hf.files import write_lines
 
 
-#: `clue-hf`, but an evaluation says when it has a batch and takes its time over it.
-SLOWLY = """
-import sys, time
-from clue_hf.cli.main import main
-from clue_hf.evaluation.text.evaluator import UncertaintyEvaluator
-from clue_hf.evaluation.prediction_evaluator import PredictionEvaluator
-
-def slow(method):
-    def slowly(*arguments):
-        print("batch", file=sys.stderr, flush=True)
-        time.sleep(float(sys.argv[1]))
-        return method(*arguments)
-    return slowly
-
-UncertaintyEvaluator._judged = slow(UncertaintyEvaluator._judged)
-PredictionEvaluator._run = slow(PredictionEvaluator._run)
-sys.exit(main(sys.argv[2:]))
-"""
+pytestmark = pytest.mark.usefixtures("without_pictures")
 MODEL = Path(__file__).parents[1] / "fixtures/lm_polygraph/model"
 ROWS = 40
 COMMON = ["--resamples", "5", "--report_dir", "report", "--per_device_eval_batch_size", "4"]
@@ -69,14 +52,11 @@ KINDS = {"texts": (text_words, FINISHED), "classes": (class_words, "predictions.
 
 def start(words, seconds, batches):
     """An evaluation in a process of its own, in the middle of some batch."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", SLOWLY, str(seconds), *words],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    process = Forked(evaluate_slowly, seconds, words)
     said = ""
     while said.count("batch\n") < batches:
-        line = process.stderr.readline()
-        assert line, said[-2000:]
+        line = process.stdout.readline()
+        assert line, process.communicate()[1][-2000:]
         said += line
     return process
 

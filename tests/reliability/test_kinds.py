@@ -4,17 +4,17 @@ import json
 import os
 import pickle
 import re
+import shutil
 import signal
-import subprocess
-import sys
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from processes import Forked
 from reliability.kinds import KINDS, Watch, make_kind, weights_of
 from reliability.processes import KILLS_OF_OTHER_KINDS, kill_at_random, send_until_it_ends
+from reliability.worker import work
 from safetensors.torch import load_file
 
 from clue_hf.errors import UserError
@@ -22,8 +22,6 @@ from clue_hf.training.checkpoints import MANIFEST, checkpoints, damage, write_ma
 
 
 SETTINGS = {"max_steps": 6, "save_strategy": "steps", "save_steps": 2, "per_device_train_batch_size": 4}
-WORKER = Path(__file__).with_name("worker.py")
-ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{WORKER.parents[1]}:{WORKER.parents[2]}", "OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture(params=["image", "number"])
@@ -37,6 +35,21 @@ def trained(kind, folder, wish=None, **settings):
     return trainer
 
 
+@pytest.fixture(scope="module")
+def trained_once(tmp_path_factory):
+    """Trains once for each kind and settings, and copies what is in the folder."""
+    runs = {}
+
+    def train(kind, folder, **settings):
+        key = (kind, *settings.items())
+        if key not in runs:
+            runs[key] = trained(kind, tmp_path_factory.mktemp(kind), **settings)
+        shutil.copytree(runs[key].args.output_dir, folder)
+        return runs[key]
+
+    return train
+
+
 def same(one, other):
     weights = weights_of(other)
     return all(torch.equal(weight, weights[name]) for name, weight in weights_of(one).items())
@@ -47,14 +60,11 @@ def cut_short(path):
 
 
 def start(folder, *words):
-    return subprocess.Popen(
-        [sys.executable, str(WORKER), str(folder), *words],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT,
-    )  # fmt: skip
+    return Forked(work, folder, *words)
 
 
-def test_damaged_checkpoints_are_skipped(kind, tmp_path, caplog):
-    whole = trained(kind, tmp_path / "run")
+def test_damaged_checkpoints_are_skipped(kind, trained_once, tmp_path, caplog):
+    whole = trained_once(kind, tmp_path / "run")
     cut_short(tmp_path / "run/checkpoint-6/model.safetensors")
     (tmp_path / "run/checkpoint-4/trainer_state.json").write_text("{")
     again = trained(kind, tmp_path / "run", True)
@@ -105,8 +115,8 @@ def of_another_numpy(path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_random_numbers_of_another_numpy_are_told_not_loaded_unsafely(kind, tmp_path, caplog):
-    trained(kind, tmp_path / "run")
+def test_random_numbers_of_another_numpy_are_told_not_loaded_unsafely(kind, trained_once, tmp_path, caplog):
+    trained_once(kind, tmp_path / "run")
     folder, trace = tmp_path / "run/checkpoint-4", tmp_path / "run-by-a-pickle"
     of_another_numpy(folder / "rng_state.pth")
     write_manifest(folder)
@@ -123,8 +133,8 @@ def test_random_numbers_of_another_numpy_are_told_not_loaded_unsafely(kind, tmp_
 
 @pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_state_that_would_run_something_is_refused(kind, name, tmp_path):
-    trained(kind, tmp_path / "run", max_steps=2)
+def test_a_state_that_would_run_something_is_refused(kind, name, trained_once, tmp_path):
+    trained_once(kind, tmp_path / "run", max_steps=2)
     folder, trace = tmp_path / "run/checkpoint-2", tmp_path / "run-by-a-pickle"
     torch.save({"state": Evil(trace)}, folder / name, pickle_module=pickle)
     evil = (folder / name).read_bytes()
@@ -146,10 +156,10 @@ def test_a_state_that_would_run_something_is_refused(kind, name, tmp_path):
     ],
     ids=["alpha and passes", "objective", "batch", "accumulation"],
 )
-def test_other_settings_are_refused_or_recorded(kind, changes, tmp_path):
+def test_other_settings_are_refused_or_recorded(kind, changes, trained_once, tmp_path):
     if "objective" in changes:
         changes = {"objective": "mse" if kind == "number" else "ce"}
-    trained(kind, tmp_path / "run", max_steps=2)
+    trained_once(kind, tmp_path / "run", max_steps=2)
     checkpoint = str(tmp_path / "run/checkpoint-2")
     told = ", ".join(rf"{name} \(.*, now {value!r}\)" for name, value in changes.items())
     with pytest.raises(UserError, match=f"another {told}.*allow_config_change"):
@@ -261,7 +271,7 @@ def test_two_trainings_do_not_share_a_folder(kind, tmp_path):
     "when", ["killed before the optimizer", "killed before the manifest", "killed before rotation"]
 )
 @pytest.mark.parametrize("kind", ["text", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])])
-def test_killed_while_it_saves_it_goes_on_from_the_last_whole_checkpoint(kind, when, tmp_path):
+def test_killed_while_it_saves_it_goes_on_from_the_last_whole_checkpoint(kind, when, trained_once, tmp_path):
     process = start(tmp_path / "run", when, kind)
     process.communicate(timeout=120)
     assert process.returncode == -signal.SIGKILL
@@ -273,7 +283,7 @@ def test_killed_while_it_saves_it_goes_on_from_the_last_whole_checkpoint(kind, w
     watch = Watch(again)
     again.train(resume_from_checkpoint=True)
     assert min(watch.weights) == (3 if when == "killed before rotation" else 2)  # the first step that it took
-    assert same(trained(kind, tmp_path / "whole", **settings), again)
+    assert same(trained_once(kind, tmp_path / "whole", **settings), again)
     assert [path.name for path in checkpoints(tmp_path / "run")] == ["checkpoint-6"]
 
 

@@ -10,20 +10,26 @@ import pytest
 
 PROGRAM = """
 import contextlib, io, json, sys, time
-from importlib import import_module
-from clue_hf.cli.main import COMMANDS, main
+from clue_hf import UserError
+from clue_hf.cli.main import main
+from clue_hf.models.loading import load_text_model
 from clue_hf.offline import notice_missing_network
 
-for name in COMMANDS:  # how fast Python imports is not the question
-    import_module(f"clue_hf.cli.{name}")
+waited = []
+time.sleep = waited.append
 found = {}
+try:
+    load_text_model("nobody/nothing")
+except UserError as error:
+    found["load"] = str(error)
+print("----", file=sys.stderr, flush=True)
 for name, words in json.loads(sys.argv[1]).items():
     notice_missing_network.cache_clear()
     out, err = io.StringIO(), io.StringIO()
-    start = time.monotonic()
+    waited.clear()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main(words)
-    found[name] = [code, time.monotonic() - start, out.getvalue() + err.getvalue()]
+    found[name] = [code, sum(waited), out.getvalue() + err.getvalue()]
 print(json.dumps(found))
 """
 MODEL = "nobody/nothing"
@@ -51,7 +57,7 @@ COMMANDS = {
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """Exit code, seconds and words of each; a Hub that refuses connections stands for no network."""
+    """Exit code, seconds of waiting and words of each; a Hub that refuses connections stands for no network."""
     from helpers import make_model
 
     home = tmp_path_factory.mktemp("offline")
@@ -65,7 +71,13 @@ def found(tmp_path_factory):
         capture_output=True, text=True, timeout=240,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return {**json.loads(done.stdout.splitlines()[-1]), "notice": done.stderr.split("----")[0]}
+
+
+def test_a_model_that_is_not_there_fails_at_once_without_a_network(found):
+    assert "hf download nobody/nothing" in found["load"]
+    assert "only local folders and earlier downloads" in found["notice"]
+    assert "Retrying" not in found["notice"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -14,6 +14,7 @@ from helpers import make_model, make_tokenizer
 from clue_hf.cli.main import main
 
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
 ROWS = [{"source": f"the cat {number}", "target": f"le chat {number}"} for number in range(12)]
 TRAIN = ["train", "--model_name_or_path", "model", "--train_file", "rows.jsonl", "--max_steps", "2", "--use_cpu",
          "true", "--save_strategy", "no", "--disable_tqdm", "true", "--max_target_length", "4", "--output_dir", "out",

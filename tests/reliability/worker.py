@@ -1,18 +1,19 @@
-"""A training in a process of its own, to be killed, stopped, or left without room: `worker.py FOLDER HOW [WHAT]`."""
+"""A training in a process of its own, to be killed, stopped, or left without room."""
 
 import os
 import resource
 import signal
-import sys
 import time
 from pathlib import Path
 
 from reliability.kinds import KINDS, make_kind
 from transformers import TrainerCallback
 
-from clue_hf import CLUETrainer
+from clue_hf import CLUETrainer, UncertaintyPipeline
 from clue_hf.cli import train as cli
-from clue_hf.cli.main import run
+from clue_hf.cli.main import main, run
+from clue_hf.evaluation.prediction_evaluator import PredictionEvaluator
+from clue_hf.evaluation.text.evaluator import UncertaintyEvaluator
 from clue_hf.experiments.experiment import Experiment
 from clue_hf.training import saving
 from clue_hf.training.checkpoints import checkpoints
@@ -118,5 +119,30 @@ def report(folder, kind):
     return cli.command([str(config), *options, *(["--quality", "none"] if kind == "text" else [])])
 
 
-if __name__ == "__main__":
-    sys.exit(run(train, sys.argv[1:]))
+def work(folder, how, *others):
+    """`others` may name a kind, and say that the training is resumed; the exit code."""
+    return run(train, [str(folder), how, *others])
+
+
+def slow(method, seconds):
+    """Says that it has a batch, and takes its time over it."""
+
+    def slowly(*arguments, **options):
+        print("batch", flush=True)
+        time.sleep(seconds)
+        return method(*arguments, **options)
+
+    return slowly
+
+
+def evaluate_slowly(seconds, words):
+    """`clue-hf evaluate` with slow batches."""
+    UncertaintyEvaluator._judged = slow(UncertaintyEvaluator._judged, seconds)
+    PredictionEvaluator._run = slow(PredictionEvaluator._run, seconds)
+    return main(words)
+
+
+def predict_slowly(seconds, words):
+    """`clue-hf predict` with slow batches."""
+    UncertaintyPipeline.__call__ = slow(UncertaintyPipeline.__call__, seconds)
+    return main(words)

@@ -13,6 +13,7 @@ target; "ambiguous", one clause with 1 to 3 ambiguous words; "long", two clauses
 one clause with a word of ``RARE_WORDS`` (1 row in 100, so that each such word is seen only a few times).
 """
 
+import functools
 import hashlib
 import itertools
 import math
@@ -330,6 +331,10 @@ def phrase_rows(split: str, size: int, seed: int = 0) -> list[dict[str, str | fl
     return list(rows.values())
 
 
+#: Drawing all of them takes seconds: a process that loads them again gets the same rows.
+_drawn_rows = functools.cache(phrase_rows)
+
+
 def load_phrases(
     train_size: int = 20000, validation_size: int = 1000, test_size: int = 1000, shifted_size: int = 500, seed: int = 0
 ) -> "DatasetDict":
@@ -337,4 +342,4 @@ def load_phrases(
     from datasets import Dataset, DatasetDict  # here because it is slow to import
 
     sizes = zip(SPLITS, (train_size, validation_size, test_size, shifted_size), strict=True)
-    return DatasetDict({split: Dataset.from_list(phrase_rows(split, size, seed)) for split, size in sizes})
+    return DatasetDict({split: Dataset.from_list(_drawn_rows(split, size, seed)) for split, size in sizes})
