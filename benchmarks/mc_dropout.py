@@ -105,13 +105,13 @@ def make_tabular_step(what: str, batch: int, how: str) -> Callable[[], object]:
     return steps
 
 
-def with_cpu_time(step: Callable[[], object], found: list[float]) -> Callable[[], object]:
+def with_cpu_time(step: Callable[[], object], seconds: list[float]) -> Callable[[], object]:
     """A step that also notes its processor time, which changes less with what else the machine does."""
 
     def run() -> None:
         start = time.process_time()
         step()
-        found.append(time.process_time() - start)
+        seconds.append(time.process_time() - start)
 
     return run
 
@@ -196,7 +196,7 @@ def main() -> None:
     cpu: dict[str, list[float]] = {str(row): [] for row, _, _ in benchmark.rows}
     steps = {str(row): with_cpu_time(benchmark.make_step(*row), cpu[str(row)]) for row, _, _ in benchmark.rows}
     seconds = interleaved(steps, arguments.rounds, warmup=1)
-    cpu = {name: found[1:] for name, found in cpu.items()}
+    cpu = {name: times[1:] for name, times in cpu.items()}
     rows = [table_row(benchmark, row, baseline, bar, (seconds, cpu)) for row, baseline, bar in benchmark.rows]
     medians = f"Medians of {arguments.rounds} interleaved rounds (ratio: median of the per-round ratios)."
     write_table(

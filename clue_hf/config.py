@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from dataclasses import dataclass, fields
+from typing import TypeVar
 
 import torch
 from transformers import Seq2SeqTrainingArguments
 
 from .functional import check_choice, check_fraction
 from .objectives import OBJECTIVES
+from .settings import setting
 
 
 _Config = TypeVar("_Config")
 TASKS = ("auto", "seq2seq", "causal", "classification", "regression")
-
-
-def _setting(default: Any, help: str) -> Any:
-    """A field with its help: `--help`, docs/settings.md and the docstring of [`CLUEConfig`] all show this one text."""
-    return field(default=default, metadata={"help": help})
 
 
 def _document_fields(config: type[_Config]) -> type[_Config]:
@@ -42,70 +38,68 @@ class CLUEConfig(Seq2SeqTrainingArguments):
     """
 
     # what to train with
-    task: str = _setting("auto", "seq2seq, causal, classification or regression; auto infers it from the model.")
-    objective: str = _setting("clue", f"Training objective: {', '.join(OBJECTIVES)}, or a registered one.")
-    alpha: float = _setting(0.9, "CLUE: weight of the error, from 0 to 1; 1 is plain training.")
-    level: str = _setting(
+    task: str = setting("auto", "seq2seq, causal, classification or regression; auto infers it from the model.")
+    objective: str = setting("clue", f"Training objective: {', '.join(OBJECTIVES)}, or a registered one.")
+    alpha: float = setting(0.9, "CLUE: weight of the error, from 0 to 1; 1 is plain training.")
+    level: str = setting(
         "token", "CLUE: square the gap of each token (the paper) or of each sequence's means: token, sequence."
     )
-    clue_gradient: str = _setting(
+    clue_gradient: str = setting(
         "both", "CLUE: both (the paper), or uncertainty, which detaches the error inside the square."
     )
-    plain_steps: int = _setting(0, "Number of initial steps trained with cross-entropy (regression: squared error).")
-    plain_epochs: float = _setting(0, "Number of initial epochs trained with cross-entropy, instead of plain_steps.")
-    alpha_warmup_steps: int = _setting(
+    plain_steps: int = setting(
+        0, "Number of initial steps trained with cross-entropy. In regression with the squared error."
+    )
+    plain_epochs: float = setting(0, "Number of initial epochs trained with cross-entropy. Instead of plain_steps.")
+    alpha_warmup_steps: int = setting(
         0, "CLUE: number of steps over which alpha falls linearly from 1 to its value, after plain_steps."
     )
-    pe_weight: float = _setting(1.0, "ce_pe, mse_pe: weight of the entropy.")
-    focal_gamma: float = _setting(2.0, "focal: exponent gamma.")
-    cals_margin: float = _setting(10.0, "cals: largest allowed difference between the largest logit and another one.")
-    mc_samples: int | None = _setting(
+    pe_weight: float = setting(1.0, "ce_pe, mse_pe: weight of the entropy.")
+    focal_gamma: float = setting(2.0, "focal: exponent gamma.")
+    cals_margin: float = setting(10.0, "cals: largest allowed difference between the largest logit and another one.")
+    mc_samples: int | None = setting(
         None,
-        "Number of MC-dropout forward passes to average, in training and in evaluation (default: 5 for classes, 20 "
-        "for numbers, 0 without dropout). 0 is one pass without dropout.",
+        "Number of MC-dropout forward passes to average. In training and in evaluation; by default 5 for classes, 20 "
+        "for numbers, 0 without dropout. 0 is one pass without dropout.",
     )
-    plain_mc_samples: int | None = _setting(
+    plain_mc_samples: int | None = setting(
         None,
-        "Number of MC-dropout forward passes in training where the loss is the error alone (default: mc_samples). "
-        "This concerns ce, mse and the initial plain steps; 1 is usual.",
+        "Number of MC-dropout passes in training where the loss is the error alone. "
+        "By default mc_samples; concerns ce, mse and the initial plain steps, for which 1 is usual.",
     )
-    variance_head: bool = _setting(False, "Regression: also predict a variance (always with the objective nll).")
-    min_variance: float = _setting(1e-6, "Regression: smallest variance, in units of the standardised target.")
-    fused_head: str = _setting(
+    variance_head: bool = setting(False, "Regression: also predict a variance (always with the objective nll).")
+    min_variance: float = setting(1e-6, "Regression: smallest variance, in units of the standardised target.")
+    fused_head: str = setting(
         "auto",
         "Compute loss and gradients of the output layer without storing the logits: auto, on, off. auto does so when "
         "the model supports it, on raises an error when it does not.",
     )
-    max_nonfinite_steps: int = _setting(
+    max_nonfinite_steps: int = setting(
         10, "Stop after this many consecutive steps with non-finite gradients. Such steps are skipped."
     )
-    allow_config_change: bool = _setting(
+    allow_config_change: bool = setting(
         False,
         "Resume from a checkpoint that was trained with other settings. The change is recorded in "
         "training_settings.json.",
     )
 
     # the data
-    source_column: str | None = _setting(
+    source_column: str | None = setting(
         None, "Column of the source text or prompt; dots select nested columns: translation.en"
     )
-    target_column: str | None = _setting(None, "Column of the target text or completion, or of the number to predict.")
-    source_prefix: str = _setting("", "Text put before every source: 'summarize: '.")
-    max_source_length: int = _setting(
-        512, "Maximum source length in tokens; longer sources are truncated and counted."
-    )
-    max_target_length: int = _setting(
-        128, "Maximum target length in tokens; longer targets are truncated and counted."
-    )
-    label_column: str | None = _setting(None, "Classification: column of the class.")
-    image_column: str | None = _setting(None, "Column of the image.")
-    image_size: int | None = _setting(None, "Height and width of the images in pixels (default: their own).")
-    augment: str = _setting("none", "Augmentation of images in training: none, crop, crop_flip (also mirrors them).")
-    pad_to_multiple_of: int | None = _setting(None, "Pad batches to a multiple of this length.")
-    preprocessing_num_workers: int | None = _setting(None, "Number of processes that tokenise the data.")
+    target_column: str | None = setting(None, "Column of the target text or completion, or of the number to predict.")
+    source_prefix: str = setting("", "Text put before every source: 'summarize: '.")
+    max_source_length: int = setting(512, "Maximum source length in tokens; longer sources are truncated and counted.")
+    max_target_length: int = setting(128, "Maximum target length in tokens; longer targets are truncated and counted.")
+    label_column: str | None = setting(None, "Classification: column of the class.")
+    image_column: str | None = setting(None, "Column of the image.")
+    image_size: int | None = setting(None, "Height and width of the images in pixels (default: their own).")
+    augment: str = setting("none", "Augmentation of images in training: none, crop, crop_flip (also mirrors them).")
+    pad_to_multiple_of: int | None = setting(None, "Pad batches to a multiple of this length.")
+    preprocessing_num_workers: int | None = setting(None, "Number of processes that tokenise the data.")
 
     # another default than transformers': one line of progress every 50 steps instead of every 500
-    logging_steps: float = _setting(50, "Log every this many optimizer steps (below 1: a fraction of all steps).")
+    logging_steps: float = setting(50, "Log every this many optimizer steps (below 1: a fraction of all steps).")
 
     def __post_init__(self) -> None:
         if not torch.accelerator.is_available():

@@ -67,16 +67,6 @@ class ResumableLog:
     The results of rows, written in any order as they are finished; the file in order appears when all are there. Each
     line holds a checksum of the row's input and the result: a killed run loses the batch it was at, and a resumed one
     notices a changed input. Only where each line begins is held in memory.
-
-    Args:
-        output (`Path` or `None`):
-            The file in order; `None` keeps everything in memory.
-        unfinished (`Path` or `None`):
-            The log itself, created with the first result.
-        signature (`dict`):
-            What the results depend on: a log with another signature is not continued.
-        resume (`bool`, *optional*, defaults to `False`):
-            Continue an unfinished log.
     """
 
     def __init__(

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import field
 from typing import Any
 
 from .errors import UserError
+
+
+def setting(default: Any, help: str) -> Any:
+    """The field of a dataclass of settings, with its help for `--help` and the docs."""
+    metadata = {"help": help}
+    if isinstance(default, list):
+        return field(default_factory=default.copy, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 def known_names(option: str, texts: Iterable[str], known: Iterable[str]) -> list[str]:

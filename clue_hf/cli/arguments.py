@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..data.corruptions import CORRUPTIONS
 from ..experiments.arguments import parse_severities
@@ -10,7 +10,7 @@ from ..metrics.quality import QUALITIES
 from ..posthoc import CALIBRATORS
 from ..posthoc.rules import EVERY_CALIBRATOR
 from ..scorers import SCORERS
-from ..settings import known_names
+from ..settings import known_names, setting
 
 
 # where the data comes from: what the command line says replaces the other way in the file
@@ -24,84 +24,61 @@ DATA_ALTERNATIVES = (
 class EvaluateArguments:
     """What to evaluate and how. The options that training shares have the same names and meanings."""
 
-    split: str = field(default="test", metadata={"help": "Split of the data to evaluate on."})
-    compare: str | None = field(
-        default=None, metadata={"help": "Another model, on the same data: adds the paired differences."}
+    split: str = setting("test", "Split of the data to evaluate on.")
+    compare: str | None = setting(None, "Another model, on the same data: adds the paired differences.")
+    scorers: list[str] = setting(list(SCORERS), "Scorers, separated by spaces or commas.")
+    quality: str = setting(
+        "bleu",
+        f"How outputs are judged: {', '.join(QUALITIES)}; of several (bleu,chrf) the first is the primary metric.",
     )
-    scorers: list[str] = field(
-        default_factory=lambda: list(SCORERS), metadata={"help": "Scorers, separated by spaces or commas."}
+    source_column: str | None = setting(None, "Column of the source text or prompt.")
+    target_column: str | None = setting(None, "Column of the reference text, or of the number to predict.")
+    entropy_column: str | None = setting(None, "Column with the true entropy of a row's targets, where it is known.")
+    source_prefix: str | None = setting(None, "Text put before every source (default: as the model was trained).")
+    max_source_length: int | None = setting(
+        None, "Truncate sources to this many tokens (default: as trained, or 512)."
     )
-    quality: str = field(
-        default="bleu",
-        metadata={"help": f"How outputs are judged: {', '.join(QUALITIES)}; of several (bleu,chrf) the first leads."},
+    max_target_length: int | None = setting(
+        None, "Maximum length of the output in tokens (default: as trained, or 128)."
     )
-    source_column: str | None = field(default=None, metadata={"help": "Column of the source text or prompt."})
-    target_column: str | None = field(
-        default=None, metadata={"help": "Column of the reference text, or of the number to predict."}
+    generation_num_beams: int = setting(1, "Beams of the output (1: greedy).")
+    do_sample: bool = setting(False, "Sample the output instead.")
+    temperature: float = setting(1.0, "Temperature of a sampled output.")
+    top_k: int = setting(0, "Sample the output from this many of the most probable tokens (0: all).")
+    top_p: float = setting(1.0, "Sample the output from the tokens that hold this probability mass.")
+    num_samples: int = setting(10, "Samples per source, for the scorers that need them.")
+    sampling_temperature: float = setting(1.0, "Temperature of those samples.")
+    sampling_top_k: int = setting(0, "Draw those samples from this many of the most probable tokens (0: all).")
+    sampling_top_p: float = setting(1.0, "Draw those samples from the tokens that hold this probability mass.")
+    pmi_source: str = setting("empty", "Source that pmi and cpmi compare with: empty, prefix.")
+    mc_samples: int | None = setting(
+        None,
+        "Number of MC-dropout forward passes to average (default: as trained, or 5 for "
+        "classifiers and 20 for regressors with dropout, else 0, one plain pass).",
     )
-    entropy_column: str | None = field(
-        default=None, metadata={"help": "Column with the true entropy of a row's targets, where it is known."}
+    compat: str | None = setting(None, "lm-polygraph: the numbers of LM-Polygraph 0.7.0, for comparison with it.")
+    per_device_eval_batch_size: int = setting(16, "Sources per batch.")
+    resamples: int = setting(2000, "Bootstrap resamples of the intervals; 0: none.")
+    seed: int = setting(42, "Seed of the samples.")
+    dtype: str = setting("float32", "Precision of the model: float32, bfloat16, float16.")
+    num_processes: int = setting(1, "Number of processes (or use accelerate launch).")
+    report_dir: str | None = setting(None, "Folder of the report (default: uncertainty_report in the model's folder).")
+    resume: bool = setting(False, "Continue the interrupted evaluation in that folder.")
+    image_column: str | None = setting(None, "Classifiers, regressors: column of the image.")
+    label_column: str | None = setting(None, "Classifiers: column of the class.")
+    calibrator: str | None = setting(
+        None,
+        f"Fit on the validation split and report beside: {', '.join(CALIBRATORS)} for classifiers, "
+        "quantile for regressors.",
     )
-    source_prefix: str | None = field(
-        default=None, metadata={"help": "Text put before every source (default: as the model was trained)."}
+    corruption: str | None = setting(
+        None, "Classifiers of images: also evaluate on corrupted images: gaussian_noise,fog."
     )
-    max_source_length: int | None = field(
-        default=None, metadata={"help": "Truncate sources to this many tokens (default: as trained, or 512)."}
-    )
-    max_target_length: int | None = field(
-        default=None, metadata={"help": "Maximum length of the output in tokens (default: as trained, or 128)."}
-    )
-    generation_num_beams: int = field(default=1, metadata={"help": "Beams of the output (1: greedy)."})
-    do_sample: bool = field(default=False, metadata={"help": "Sample the output instead."})
-    temperature: float = field(default=1.0, metadata={"help": "Temperature of a sampled output."})
-    top_k: int = field(default=0, metadata={"help": "Sample the output from so many tokens (0: all)."})
-    top_p: float = field(default=1.0, metadata={"help": "Sample the output from this mass of tokens."})
-    num_samples: int = field(default=10, metadata={"help": "Samples per source, for the scorers that need them."})
-    sampling_temperature: float = field(default=1.0, metadata={"help": "Temperature of those samples."})
-    sampling_top_k: int = field(default=0, metadata={"help": "Draw those samples from so many tokens (0: all)."})
-    sampling_top_p: float = field(default=1.0, metadata={"help": "Draw those samples from this mass of tokens."})
-    pmi_source: str = field(default="empty", metadata={"help": "What pmi and cpmi compare with: empty, prefix."})
-    mc_samples: int | None = field(
-        default=None,
-        metadata={
-            "help": "Predictions from the mean of so many passes with dropout (default: as trained, or 5 for "
-            "classifiers and 20 for regressors with dropout, else 0, one plain pass)."
-        },
-    )
-    compat: str | None = field(
-        default=None, metadata={"help": "lm-polygraph: the numbers of LM-Polygraph 0.7.0, for comparison with it."}
-    )
-    per_device_eval_batch_size: int = field(default=16, metadata={"help": "Sources per batch."})
-    resamples: int = field(default=2000, metadata={"help": "Bootstrap resamples of the intervals; 0: none."})
-    seed: int = field(default=42, metadata={"help": "Seed of the samples."})
-    dtype: str = field(default="float32", metadata={"help": "Precision of the model: float32, bfloat16, float16."})
-    num_processes: int = field(default=1, metadata={"help": "Run on so many processes (or use accelerate launch)."})
-    report_dir: str | None = field(
-        default=None, metadata={"help": "Folder of the report (default: uncertainty_report in the model's folder)."}
-    )
-    resume: bool = field(default=False, metadata={"help": "Continue the interrupted evaluation in that folder."})
-    image_column: str | None = field(default=None, metadata={"help": "Classifiers, regressors: column of the image."})
-    label_column: str | None = field(default=None, metadata={"help": "Classifiers: column of the class."})
-    calibrator: str | None = field(
-        default=None,
-        metadata={
-            "help": f"Fit on the validation split and report beside: {', '.join(CALIBRATORS)} for classifiers, "
-            "quantile for regressors."
-        },
-    )
-    corruption: str | None = field(
-        default=None,
-        metadata={"help": "Classifiers of images: also evaluate on corrupted images: gaussian_noise,fog."},
-    )
-    severity: str = field(default="1-5", metadata={"help": "Severities of the corruptions: 1-5, 3, or 1,3,5."})
-    ood_split: str | None = field(
-        default=None,
-        metadata={"help": "Classifiers: split from out of distribution, to be told from the others by uncertainty."},
-    )
-    ood_file: str | None = field(default=None, metadata={"help": "The same from an npz file of images."})
-    min_variance: float | None = field(
-        default=None,
-        metadata={"help": "Regressors: minimum variance of the standardised target (default: as trained, or 1e-6)."},
+    severity: str = setting("1-5", "Severities of the corruptions: 1-5, 3, or 1,3,5.")
+    ood_split: str | None = setting(None, "Classifiers: out-of-distribution split, to be detected by its uncertainty.")
+    ood_file: str | None = setting(None, "npz file of out-of-distribution images.")
+    min_variance: float | None = setting(
+        None, "Regressors: minimum variance of the standardised target (default: as trained, or 1e-6)."
     )
 
     def __post_init__(self) -> None:

@@ -111,7 +111,9 @@ def _folder(model: str, output_dir: str | None) -> Path:
     """Where to write; another folder than the model's must not hold a model already."""
     if output_dir is None:
         if not os.path.isdir(model):
-            raise UserError(f"{model!r} is no folder to write to: give --output_dir, which gets a copy of the model.")
+            raise UserError(
+                f"{model!r} is not a folder to write to: give --output_dir, which gets a copy of the model."
+            )
         return Path(model)
     folder = Path(output_dir)
     if folder.is_file():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..errors import UserError
 from ..hub.card import CardOptions, write_card
+from ..settings import setting
 from .parser import ConfigParser
 
 
@@ -14,23 +15,17 @@ from .parser import ConfigParser
 class CardArguments:
     """What the card should tell."""
 
-    report: str | None = field(
-        default=None,
-        metadata={
-            "help": "Folder of the model's report (default: uncertainty_report inside DIR); it is copied there."
-        },
+    report: str | None = setting(
+        None, "Folder of the model's report (default: uncertainty_report inside DIR); it is copied there."
     )
-    baseline: str | None = field(
-        default=None,
-        metadata={"help": "Folder of a report to show beside it, or none (default: what it was compared with)."},
+    baseline: str | None = setting(
+        None, "Folder of a report to show beside it, or none (default: what it was compared with)."
     )
-    model_id: str | None = field(default=None, metadata={"help": "Its name on the Hub: me/name."})
-    license: str | None = field(default=None, metadata={"help": "License of the model: apache-2.0."})
-    language: str | None = field(default=None, metadata={"help": "Language of its texts: fr."})
-    datasets: list[str] = field(
-        default_factory=list, metadata={"help": "Hub ids of its training data (default: that of the report)."}
-    )
-    overwrite: bool = field(default=False, metadata={"help": "Replace a README.md that somebody wrote."})
+    model_id: str | None = setting(None, "Its name on the Hub: me/name.")
+    license: str | None = setting(None, "License of the model: apache-2.0.")
+    language: str | None = setting(None, "Language of its texts: fr.")
+    datasets: list[str] = setting([], "Hub ids of its training data (default: that of the report).")
+    overwrite: bool = setting(False, "Replace a README.md that somebody wrote.")
 
 
 GROUPS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from ..objectives import OBJECTIVES
 from ..posthoc.error_predictor import ERROR_PREDICTORS
 from ..posthoc.rules import EVERY_CALIBRATOR
 from ..scorers import SCORERS
-from ..settings import known_names
+from ..settings import known_names, setting
 from .arguments import EvaluateArguments
 from .launch import launch, must_launch
 from .parser import ConfigParser
@@ -52,29 +52,20 @@ Outcomes = Callable[[str], Outcome]
 class CompareArguments:
     """What to compare."""
 
-    methods: list[str] = field(
-        default_factory=lambda: ["ce", "clue"],
-        metadata={
-            "help": f"Objectives ({', '.join(OBJECTIVES)}), with settings of their own as in clue:mc_samples=10, and "
-            f"of the baseline's models: {', '.join(EVERY_CALIBRATOR)}, {ENSEMBLE}, {', '.join(ERROR_PREDICTORS)}."
-        },
+    methods: list[str] = setting(
+        ["ce", "clue"],
+        f"Objectives ({', '.join(OBJECTIVES)}), with settings of their own as in clue:mc_samples=10, and "
+        f"of the baseline's models: {', '.join(EVERY_CALIBRATOR)}, {ENSEMBLE}, {', '.join(ERROR_PREDICTORS)}.",
     )
-    seeds: int = field(default=3, metadata={"help": "Seeds of every method: seed, seed + 1 ..."})
-    alphas: list[str] = field(
-        default_factory=list,
-        metadata={"help": "clue: several weights of the error, each a method of its own; also as --alpha 0.5,0.9."},
+    seeds: int = setting(3, "Seeds of every method: seed, seed + 1 ...")
+    alphas: list[str] = setting(
+        [], "clue: several weights of the error, each a method of its own; also as --alpha 0.5,0.9."
     )
-    scorers: list[str] = field(
-        default_factory=lambda: list(SCORERS), metadata={"help": f"Texts: scorers to compare: {', '.join(SCORERS)}."}
-    )
-    num_samples: int = field(
-        default=10, metadata={"help": "Texts: samples per source, for the scorers that need them."}
-    )
-    resamples: int = field(default=1000, metadata={"help": "Bootstrap resamples of the intervals."})
-    corruption: str | None = field(
-        default=None, metadata={"help": "Images: also compare on corrupted ones: gaussian_noise,fog."}
-    )
-    severity: str = field(default="1-5", metadata={"help": "Severities of the corruptions: 1-5, 3, or 1,3,5."})
+    scorers: list[str] = setting(list(SCORERS), f"Texts: scorers to compare: {', '.join(SCORERS)}.")
+    num_samples: int = setting(10, "Texts: samples per source, for the scorers that need them.")
+    resamples: int = setting(1000, "Bootstrap resamples of the intervals.")
+    corruption: str | None = setting(None, "Images: also compare on corrupted ones: gaussian_noise,fog.")
+    severity: str = setting("1-5", "Severities of the corruptions: 1-5, 3, or 1,3,5.")
 
     def __post_init__(self) -> None:
         names = [name for word in self.methods for name in word.split(",") if name]

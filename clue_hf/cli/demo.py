@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..deploy.demo import check_address, import_gradio, serve
 from ..deploy.pipeline import UncertaintyPipeline
 from ..errors import UserError
 from ..predictors.loading import read_config
+from ..settings import setting
 from .parser import ConfigParser
 
 
@@ -16,11 +17,9 @@ from .parser import ConfigParser
 class DemoArguments:
     """Where the page is."""
 
-    port: int = field(default=7860, metadata={"help": "Port of the page."})
-    host: str = field(
-        default="127.0.0.1", metadata={"help": "Address to listen at; by default only this machine reaches it."}
-    )
-    open: bool = field(default=False, metadata={"help": "Open the page in a browser."})
+    port: int = setting(7860, "Port of the page.")
+    host: str = setting("127.0.0.1", "Address to listen at; by default only this machine reaches it.")
+    open: bool = setting(False, "Open the page in a browser.")
 
     def __post_init__(self) -> None:
         if not 1 <= self.port <= 65535:

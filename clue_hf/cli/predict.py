@@ -6,7 +6,7 @@ import json
 import re
 import zlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from ..inputs.table_columns import TableColumn
 from ..inputs.table_rows import TableInputs
 from ..models.uncertainty_file import read_uncertainty
 from ..predictors.loading import read_config
+from ..settings import setting
 from ..training.locks import alone
 from .arguments import EvaluateArguments
 from .parser import ConfigParser
@@ -41,34 +42,24 @@ HOW_TO_RUN = ("input", "output", "batch_size", "resume")
 class PredictArguments:
     """The file, its columns, and what to tell of each input."""
 
-    input: str | None = field(
-        default=None, metadata={"help": "jsonl, csv, tsv or txt file (gzipped too), an input per row."}
+    input: str | None = setting(None, "jsonl, csv, tsv or txt file (gzipped too), an input per row.")
+    output: str | None = setting(None, "jsonl file to write: an answer per row, in order.")
+    text_column: str | None = setting(
+        None, "Column of the text; dots for nested columns (default: a column with a usual name)."
     )
-    output: str | None = field(default=None, metadata={"help": "jsonl file to write: an answer per row, in order."})
-    text_column: str | None = field(
-        default=None, metadata={"help": "Column of the text; dots reach inside (default: one with a usual name)."}
+    image_column: str | None = setting(None, "Column with the path of the image, from the file's folder on.")
+    abstain_at_risk: float | None = setting(
+        None, "Abstain where needed to keep this risk (one of the calibrated ones)."
     )
-    image_column: str | None = field(
-        default=None, metadata={"help": "Column with the path of the image, from the file's folder on."}
-    )
-    abstain_at_risk: float | None = field(
-        default=None, metadata={"help": "Say where not to answer, to keep this risk (one that was calibrated)."}
-    )
-    min_quality: float | None = field(default=None, metadata={"help": "The same by the quality to keep (1 - risk)."})
-    level: float = field(default=0.95, metadata={"help": "Numbers: probability of the interval."})
-    return_tokens: bool = field(default=False, metadata={"help": "Texts: add each token's probability and entropy."})
-    scorer: str | None = field(
-        default=None, metadata={"help": "Texts: the uncertainty (default: as calibrated, or perplexity)."}
-    )
-    mc_samples: int | None = field(
-        default=None, metadata={"help": "Passes with dropout (default: as calibrated or trained)."}
-    )
-    max_new_tokens: int | None = field(
-        default=None, metadata={"help": "Texts: longest output (default: as calibrated, or 128)."}
-    )
-    dtype: str = field(default="float32", metadata={"help": "Precision of the model: float32, bfloat16, float16."})
-    batch_size: int = field(default=16, metadata={"help": "Inputs per batch."})
-    resume: bool = field(default=False, metadata={"help": "Continue what was interrupted."})
+    min_quality: float | None = setting(None, "Abstain where needed to keep this quality (1 - risk).")
+    level: float = setting(0.95, "Numbers: probability of the interval.")
+    return_tokens: bool = setting(False, "Texts: add each token's probability and entropy.")
+    scorer: str | None = setting(None, "Texts: the uncertainty (default: as calibrated, or perplexity).")
+    mc_samples: int | None = setting(None, "Passes with dropout (default: as calibrated or trained).")
+    max_new_tokens: int | None = setting(None, "Texts: longest output (default: as calibrated, or 128).")
+    dtype: str = setting("float32", "Precision of the model: float32, bfloat16, float16.")
+    batch_size: int = setting(16, "Inputs per batch.")
+    resume: bool = setting(False, "Continue what was interrupted.")
 
     def __post_init__(self) -> None:
         if not self.input or not self.output:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..errors import UserError
 from ..hub.push import push_folder
+from ..settings import setting
 from .parser import ConfigParser
 
 
@@ -14,12 +15,10 @@ from .parser import ConfigParser
 class PushArguments:
     """Where to, and what of the user's data."""
 
-    private: bool = field(default=False, metadata={"help": "Make a new repository private."})
-    revision: str | None = field(default=None, metadata={"help": "Branch, created if needed (default: main)."})
-    commit_message: str | None = field(default=None, metadata={"help": "Message of the commit."})
-    include_examples: bool = field(
-        default=False, metadata={"help": "Also upload the report's examples, which hold the rows of your data."}
-    )
+    private: bool = setting(False, "Make a new repository private.")
+    revision: str | None = setting(None, "Branch, created if needed (default: main).")
+    commit_message: str | None = setting(None, "Message of the commit.")
+    include_examples: bool = setting(False, "Also upload the report's examples, which hold the rows of your data.")
 
 
 GROUPS = {"Options": ["config", "private", "revision", "commit_message", "include_examples", "help"]}

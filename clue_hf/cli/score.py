@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from ..data.needs import bad_values
 from ..errors import UserError
 from ..metrics import format_metric, metric_definitions, metric_info, rejection_reports
 from ..metrics.arrays import NAN_POLICIES
+from ..settings import setting
 from ..tables import markdown_table
 from .parser import ConfigParser
 
@@ -25,24 +26,19 @@ from .parser import ConfigParser
 class ScoreArguments:
     """The file and its columns."""
 
-    file: str | None = field(
-        default=None, metadata={"help": "json, jsonl, csv, tsv or parquet file (gzipped too), a row per output."}
+    file: str | None = setting(None, "json, jsonl, csv, tsv or parquet file (gzipped too), a row per output.")
+    uncertainty_columns: list[str] = setting(
+        ["uncertainty"], "Columns with an uncertainty (higher: less certain); dots for nested columns: scores.msp"
     )
-    uncertainty_columns: list[str] = field(
-        default_factory=lambda: ["uncertainty"],
-        metadata={"help": "Columns with an uncertainty (higher: less certain); dots reach inside: scores.msp"},
+    quality_column: str = setting("quality", "Column with the quality (higher: better).")
+    nan_policy: str = setting(
+        "error", "Uncertainties that are not a number: error, reject_last (as the most uncertain), drop."
     )
-    quality_column: str = field(default="quality", metadata={"help": "Column with the quality (higher: better)."})
-    nan_policy: str = field(
-        default="error",
-        metadata={"help": "Uncertainties that are no number: error, reject_last (as the most uncertain), drop."},
+    on_bad_row: str = setting(
+        "fail", "Rows that cannot be read or have no quality: fail (naming the first) or skip (and count)."
     )
-    on_bad_row: str = field(
-        default="fail",
-        metadata={"help": "Rows that cannot be read or have no quality: fail (naming the first) or skip (and count)."},
-    )
-    resamples: int = field(default=2000, metadata={"help": "Bootstrap resamples of the 95 %% intervals; 0: none."})
-    output: str | None = field(default=None, metadata={"help": "Also write everything to this JSON file."})
+    resamples: int = setting(2000, "Bootstrap resamples of the 95 %% intervals; 0: none.")
+    output: str | None = setting(None, "Also write everything to this JSON file.")
 
     def __post_init__(self) -> None:
         if not self.file:

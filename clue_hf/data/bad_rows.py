@@ -28,15 +28,7 @@ MAX_REPORTED = 20
 
 @dataclass
 class BadRows:
-    """
-    What is done with rows that cannot be used, and which were skipped.
-
-    Args:
-        policy (`str`, *optional*, defaults to `"fail"`):
-            `"fail"` raises with the first bad row, `"skip"` leaves bad rows out.
-        skipped (`dict`):
-            By file or split: how many rows there are, how many of them were skipped, and why the first were.
-    """
+    """What is done with rows that cannot be used, and which were skipped."""
 
     policy: str = "fail"
     skipped: dict[str, dict[str, Any]] = field(default_factory=dict)

@@ -131,17 +131,7 @@ class ImageDataset(torch.utils.data.Dataset):
 
 
 class EncodedImages:
-    """
-    Images of a dataset, decoded when asked for: files, PNG or JPEG bytes, or lists of pixels.
-
-    Args:
-        dataset (`datasets.Dataset`):
-            The rows.
-        column (`str`):
-            The column of the images.
-        split (`str`):
-            What error messages call the dataset.
-    """
+    """Images of a dataset, decoded when asked for: files, PNG or JPEG bytes, or lists of pixels."""
 
     def __init__(self, dataset: datasets.Dataset, column: str, split: str) -> None:
         if isinstance(dataset.features[column], datasets.Image):
@@ -211,7 +201,7 @@ def image_dataset(
         split (`str`, *optional*, defaults to `"train"`):
             What error messages call the dataset.
         memory_limit (`int`, *optional*):
-            Images of one size up to so many bytes are decoded at once, and the first damaged one is named here.
+            Images of one size that take at most this many bytes are decoded at once.
     """
     if isinstance(dataset, dict):
         return {key: image_dataset(part, image, label, names, key, memory_limit) for key, part in dataset.items()}

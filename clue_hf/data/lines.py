@@ -32,17 +32,7 @@ csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # a text of more than 131,072
 
 @dataclass(frozen=True)
 class Line:
-    """
-    A row of a file.
-
-    Args:
-        number (`int`, *optional*):
-            Of the line where it begins, counted from 1; none in a file that is one list.
-        row (`dict`, *optional*):
-            Its values by column; none where it cannot be read.
-        problem (`str`, *optional*):
-            Why it cannot.
-    """
+    """A row of a file."""
 
     number: int | None
     row: dict[str, Any] | None = None

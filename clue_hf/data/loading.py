@@ -14,6 +14,7 @@ from datasets.exceptions import DatasetsError
 
 from ..errors import UserError
 from ..offline import notice_missing_network
+from ..settings import setting
 from .bad_rows import POLICIES, BadRows, bad_texts, read_by_line
 from .columns import check_column, find_image_columns, find_pair, find_text_columns, has_images
 from .labels import check_classes, split_by_label
@@ -35,62 +36,37 @@ EMBEDDED_NAMES = ("phrases", "digits", "diabetes")
 class DataArguments:
     """Where the data comes from and how it is split."""
 
-    dataset_name: str | None = field(
-        default=None,
-        metadata={"help": "Hub id, folder of data or images, or embedded:phrases|digits|diabetes (offline)."},
+    dataset_name: str | None = setting(
+        None, "Hub id, folder of data or images, or embedded:phrases|digits|diabetes (offline)."
     )
-    dataset_config: str | None = field(default=None, metadata={"help": "Configuration of the dataset, such as en-fr."})
-    dataset_revision: str | None = field(default=None, metadata={"help": "Branch, tag or commit of the dataset."})
-    train_file: str | None = field(
-        default=None,
-        metadata={"help": "json, jsonl, csv, tsv, parquet (gzipped too) or npz file instead of a dataset."},
+    dataset_config: str | None = setting(None, "Configuration of the dataset, such as en-fr.")
+    dataset_revision: str | None = setting(None, "Branch, tag or commit of the dataset.")
+    train_file: str | None = setting(
+        None, "json, jsonl, csv, tsv, parquet (gzipped too) or npz file instead of a dataset."
     )
-    validation_file: str | None = field(default=None, metadata={"help": "The same for validation."})
-    test_file: str | None = field(default=None, metadata={"help": "The same for the test."})
-    train_split: str = field(default="train", metadata={"help": "Name of the split to train on."})
-    validation_split: str | None = field(
-        default=None, metadata={"help": "Name of the validation split (default: validation, where there is one)."}
+    validation_file: str | None = setting(None, "Validation file.")
+    test_file: str | None = setting(None, "Test file.")
+    train_split: str = setting("train", "Name of the split to train on.")
+    validation_split: str | None = setting(
+        None, "Name of the validation split (default: validation, where there is one)."
     )
-    test_split: str | None = field(
-        default=None, metadata={"help": "Name of the test split (default: test, where there is one)."}
+    test_split: str | None = setting(None, "Name of the test split (default: test, where there is one).")
+    split_column: str | None = setting(None, "Column of one file that says which split a row belongs to.")
+    validation_fraction: float = setting(0.05, "Fraction of the training rows used if there is no validation split.")
+    test_fraction: float = setting(0.05, "Fraction of the training rows used if there is no test split.")
+    split_seed: int = setting(42, "Seed of those splits.")
+    max_train_samples: int | None = setting(None, "Maximum number of training rows.")
+    max_eval_samples: int | None = setting(None, "Maximum number of validation and of test rows.")
+    numeric_columns: list[str] | None = setting(None, "Tables: numeric columns, if they cannot be inferred.")
+    categorical_columns: list[str] | None = setting(
+        None, "Tables: categorical columns, such as numbers that stand for categories."
     )
-    split_column: str | None = field(
-        default=None, metadata={"help": "Column of one file that says which split a row belongs to."}
-    )
-    validation_fraction: float = field(
-        default=0.05,
-        metadata={"help": "Fraction of the training rows used if there is no validation split."},
-    )
-    test_fraction: float = field(
-        default=0.05, metadata={"help": "Fraction of the training rows used if there is no test split."}
-    )
-    split_seed: int = field(default=42, metadata={"help": "Seed of those splits."})
-    max_train_samples: int | None = field(default=None, metadata={"help": "Maximum number of training rows."})
-    max_eval_samples: int | None = field(
-        default=None,
-        metadata={"help": "Maximum number of validation and of test rows."},
-    )
-    numeric_columns: list[str] | None = field(
-        default=None, metadata={"help": "Tables: columns of numbers, where the kind is not to be guessed."}
-    )
-    categorical_columns: list[str] | None = field(
-        default=None, metadata={"help": "Tables: columns of categories, such as numbers that stand for some."}
-    )
-    datetime_columns: list[str] | None = field(default=None, metadata={"help": "Tables: columns of dates and times."})
-    ignored_columns: list[str] | None = field(default=None, metadata={"help": "Tables: columns to ignore."})
-    drop_missing_target: bool = field(
-        default=False, metadata={"help": "Tables: skip rows without a target instead of raising an error."}
-    )
-    binary_task: str | None = field(
-        default=None, metadata={"help": "Two of the classes, 'cat,dog', or one against the rest, 'cat'."}
-    )
-    report_splits: list[str] = field(
-        default_factory=lambda: ["test"], metadata={"help": "Splits to report on after training."}
-    )
-    on_bad_row: str = field(
-        default="fail",
-        metadata={"help": "Rows that cannot be used: fail (naming the first) or skip (and count them)."},
-    )
+    datetime_columns: list[str] | None = setting(None, "Tables: columns of dates and times.")
+    ignored_columns: list[str] | None = setting(None, "Tables: columns to ignore.")
+    drop_missing_target: bool = setting(False, "Tables: skip rows without a target instead of raising an error.")
+    binary_task: str | None = setting(None, "Two of the classes, 'cat,dog', or one against the rest, 'cat'.")
+    report_splits: list[str] = setting(["test"], "Splits to report on after training.")
+    on_bad_row: str = setting("fail", "Rows that cannot be used: fail (naming the first) or skip (and count them).")
     bad_rows: BadRows = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -208,7 +184,7 @@ def _usable(
         opened = bad_rows.policy == "skip"
         needed = {} if table else needed_columns(columns, source, target, image, label, task, opened)
     except UserError:
-        return rows  # without its columns: told of where they are used
+        return rows  # without its columns: reported where they are used
     if table:
         named = (arguments.categorical_columns or [], arguments.ignored_columns or [], arguments.drop_missing_target)
         return bad_rows.keep_good(rows, where, bad_cells(rows, number, *named))
@@ -304,19 +280,7 @@ def _load_embedded(name: str) -> dict[str, datasets.Dataset]:
 
 
 def load_file(path: str, option: str, table: bool = False, bad_rows: BadRows | None = None) -> datasets.Dataset:
-    """
-    The rows of a json, jsonl, csv, tsv or parquet file, gzipped or not.
-
-    Args:
-        path (`str`):
-            The file.
-        option (`str`):
-            The setting that names it, for error messages.
-        table (`bool`, *optional*, defaults to `False`):
-            Find the type of a column in a csv file from all its rows.
-        bad_rows (`BadRows`, *optional*):
-            What to do with rows that cannot be read; by default they raise.
-    """
+    """The rows of a json, jsonl, csv, tsv or parquet file, gzipped or not."""
     file, where = Path(path).expanduser(), f"{option} {path!r}"
     bad_rows = bad_rows or BadRows()
     if not file.is_file():

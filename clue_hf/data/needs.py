@@ -60,16 +60,7 @@ def needed_columns(
 def bad_values(dataset: datasets.Dataset, needed: dict[str, str], from_csv: bool = False) -> dict[int, str]:
     """
     Rows that lack a needed value, or have one of another type than most rows. A column without any value is no matter
-    of rows: it is told of where it is used.
-
-    Args:
-        dataset (`datasets.Dataset`):
-            The rows.
-        needed (`dict[str, str]`):
-            Paths of columns, each with what it holds: `"value"` (of any type), `"number"` (a finite one), `"class"`
-            (a number or a name, as most rows have) or `"image"` (one that can be opened).
-        from_csv (`bool`, *optional*, defaults to `False`):
-            The rows are those of a csv file, where one value that is no number makes a column of numbers one of texts.
+    of rows: it is reported where it is used.
     """
     problems: dict[int, str] = {}
     for path, what in needed.items():

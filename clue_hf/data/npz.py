@@ -26,14 +26,6 @@ def load_npz(path: str, option: str, name: str = "train") -> dict[str, datasets.
     The splits of an npz file, each with the columns `image` and `label`; rows without a split make up `name`.
 
     The pixels stay one uint8 array: they are neither copied nor turned into lists.
-
-    Args:
-        path (`str`):
-            The file.
-        option (`str`):
-            The setting that names it, for error messages.
-        name (`str`, *optional*, defaults to `"train"`):
-            The split of a file that has one.
     """
     file = Path(path).expanduser()
     if not file.is_file():

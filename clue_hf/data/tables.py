@@ -33,13 +33,7 @@ WORDS = {"keep_default_na": False, "na_values": [""]}
 
 
 class Table:
-    """
-    The columns of a dataset as arrow arrays.
-
-    Args:
-        data (`datasets.Dataset`, `dict[str, list]` or `pandas.DataFrame`):
-            The rows. The values of a dict may be lists, arrays, tensors or series.
-    """
+    """The columns of a dataset as arrow arrays."""
 
     def __init__(self, data: Any) -> None:
         if isinstance(data, (datasets.DatasetDict, datasets.IterableDataset)) or not hasattr(data, "__getitem__"):

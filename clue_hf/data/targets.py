@@ -18,12 +18,8 @@ KNOWN_TARGETS = ("target", "label", "labels", "score", "value", "y")
 @dataclass(frozen=True)
 class TargetScale:
     """
-    Mean and standard deviation of the training targets: losses run on `(target - mean) / std`, reports in the
-    target's own units.
-
-    Args:
-        mean, std (`float`):
-            Of the training targets.
+    Mean and standard deviation of the training targets: losses run on `(target - mean) / std`, reports in the target's
+    own units.
     """
 
     mean: float = 0.0

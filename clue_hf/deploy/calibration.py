@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from ..predictors.base import Answer
 from ..predictors.loading import load_predictor, read_config
 from ..processes import process_state
 from ..scorers import SCORERS
-from ..settings import known_names
+from ..settings import known_names, setting
 
 
 logger = logging.get_logger(__name__)
@@ -40,48 +40,38 @@ TEXT_RISKS = (0.05, *(number / 10 for number in range(1, 10)))
 class CalibrateArguments:
     """What to calibrate on, and how. The options that other commands share have the same names and meanings."""
 
-    split: str = field(default="validation", metadata={"help": "Held-out split of the data: not the training data."})
-    output_dir: str | None = field(
-        default=None,
-        metadata={"help": "Folder to write to (default: that of the model). Any other one gets a copy of the model."},
+    split: str = setting("validation", "Held-out split of the data: not the training data.")
+    output_dir: str | None = setting(
+        None, "Folder to write to (default: that of the model). Any other one gets a copy of the model."
     )
-    delta: float = field(default=0.1, metadata={"help": "Failure probability of the risk guarantee."})
-    risks: list[str] = field(
-        default_factory=list,
-        metadata={"help": "Risks (1 - quality) to find thresholds for: 0.05,0.1 (default: some from 0.01 on)."},
+    delta: float = setting(0.1, "Failure probability of the risk guarantee.")
+    risks: list[str] = setting(
+        [], "Risks (1 - quality) to find thresholds for: 0.05,0.1 (default: some from 0.01 on)."
     )
-    scorer: str | None = field(
-        default=None, metadata={"help": f"Texts: the uncertainty (default: perplexity): {', '.join(SCORERS)}."}
+    scorer: str | None = setting(None, f"Texts: the uncertainty (default: perplexity): {', '.join(SCORERS)}.")
+    quality: str = setting("bleu", f"Texts: how outputs are judged: {', '.join(QUALITIES)}.")
+    tolerance: float | None = setting(
+        None, "Numbers: largest error, in units of the target, of a prediction that counts as right."
     )
-    quality: str = field(default="bleu", metadata={"help": f"Texts: how outputs are judged: {', '.join(QUALITIES)}."})
-    tolerance: float | None = field(
-        default=None,
-        metadata={"help": "Numbers: a prediction this far off, in units of the target, is still right."},
+    mc_samples: int | None = setting(
+        None, "Number of MC-dropout forward passes to average (default: as the model was trained)."
     )
-    mc_samples: int | None = field(
-        default=None,
-        metadata={"help": "Number of MC-dropout forward passes to average (default: as the model was trained)."},
+    max_target_length: int | None = setting(
+        None, "Texts: maximum length of the output in tokens (default: as trained, or 128)."
     )
-    max_target_length: int | None = field(
-        default=None, metadata={"help": "Texts: maximum length of the output in tokens (default: as trained, or 128)."}
+    generation_num_beams: int = setting(1, "Texts: number of beams (1: greedy).")
+    num_samples: int = setting(10, "Texts: samples per source, for scorers that need them.")
+    per_device_eval_batch_size: int = setting(16, "Inputs per batch.")
+    dtype: str = setting("float32", "Precision of the model: float32, bfloat16, float16.")
+    seed: int = setting(42, "Seed of the samples.")
+    source_column: str | None = setting(None, "Column of the source text or prompt.")
+    target_column: str | None = setting(None, "Column of the reference text, or of the number to predict.")
+    source_prefix: str | None = setting(None, "Text put before every source (default: as the model was trained).")
+    max_source_length: int | None = setting(
+        None, "Truncate sources to this many tokens (default: as trained, or 512)."
     )
-    generation_num_beams: int = field(default=1, metadata={"help": "Texts: number of beams (1: greedy)."})
-    num_samples: int = field(default=10, metadata={"help": "Texts: samples per source, for scorers that need them."})
-    per_device_eval_batch_size: int = field(default=16, metadata={"help": "Inputs per batch."})
-    dtype: str = field(default="float32", metadata={"help": "Precision of the model: float32, bfloat16, float16."})
-    seed: int = field(default=42, metadata={"help": "Seed of the samples."})
-    source_column: str | None = field(default=None, metadata={"help": "Column of the source text or prompt."})
-    target_column: str | None = field(
-        default=None, metadata={"help": "Column of the reference text, or of the number to predict."}
-    )
-    source_prefix: str | None = field(
-        default=None, metadata={"help": "Text put before every source (default: as the model was trained)."}
-    )
-    max_source_length: int | None = field(
-        default=None, metadata={"help": "Truncate sources to this many tokens (default: as trained, or 512)."}
-    )
-    image_column: str | None = field(default=None, metadata={"help": "Column of the image."})
-    label_column: str | None = field(default=None, metadata={"help": "Column of the class."})
+    image_column: str | None = setting(None, "Column of the image.")
+    label_column: str | None = setting(None, "Column of the class.")
 
     def __post_init__(self) -> None:
         try:
@@ -102,23 +92,7 @@ class CalibrateArguments:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """
-    Held-out rows.
-
-    Args:
-        count (`int`):
-            How many.
-        answers (`Callable`):
-            Answers all of them, with a progress bar.
-        judge (`Callable`):
-            The quality of all answers, 0 to 1; `None` where nothing says how to judge.
-        quality (`str`):
-            What that is, in words.
-        test (`str`, *optional*):
-            The test for thresholds that suits it.
-        risks (`Sequence[float]`):
-            The usual ones.
-    """
+    """Held-out rows."""
 
     count: int
     answers: Callable[[], list[Answer]]

@@ -39,15 +39,7 @@ MISSING = "The demo needs gradio: pip install 'clue-hf[demo]'"
 
 
 class Demo:
-    """
-    The page of a model.
-
-    Args:
-        pipe ([`UncertaintyPipeline`]):
-            The model.
-        name (`str`):
-            Its name.
-    """
+    """The page of a model."""
 
     def __init__(self, pipe: UncertaintyPipeline, name: str) -> None:
         self.pipe, self.name = pipe, name
@@ -222,21 +214,7 @@ def check_address(host: str, port: int) -> None:
 def serve(
     pipe: UncertaintyPipeline, name: str, host: str = "127.0.0.1", port: int = 7860, open_browser: bool = False
 ) -> None:
-    """
-    Serves the page of a model until Ctrl-C.
-
-    Args:
-        pipe ([`UncertaintyPipeline`]):
-            The model.
-        name (`str`):
-            What it is called.
-        host (`str`, *optional*, defaults to `"127.0.0.1"`):
-            Address to listen at; by default only this machine can reach it.
-        port (`int`, *optional*, defaults to 7860):
-            Port to listen at.
-        open_browser (`bool`, *optional*, defaults to `False`):
-            Open the page in a browser.
-    """
+    """Serves the page of a model until Ctrl-C."""
     gr = import_gradio()
     check_address(host, port)
     if host not in LOCAL:

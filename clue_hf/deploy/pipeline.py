@@ -129,7 +129,7 @@ class UncertaintyPipeline:
             return_tokens (`bool`, *optional*, defaults to `False`):
                 Texts: add `tokens`, each with its probability and the entropy (nats) of its distribution.
             num_alternatives (`int`, *optional*, defaults to 0):
-                Texts: add to each token the so many most probable ones in its place.
+                Texts: number of most probable tokens to add to each token.
             batch_size (`int`, *optional*):
                 Another one than the pipeline's.
             first_row (`int`, *optional*, defaults to 0):

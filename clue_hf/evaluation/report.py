@@ -52,14 +52,6 @@ class SavedReport(ABC):
         """
         Writes `report.json`, a file with every row, `summary.md`, `report.html` and, with the extra `plots`, the
         pictures.
-
-        Args:
-            folder (`str`):
-                The folder to write to.
-            comparison (`dict`, *optional*):
-                The result of `compare`: it goes into the summary, the page and `comparison.json`.
-            other (`str`, *optional*):
-                Name of the model that this one was compared with.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..data.corruptions import SEVERITIES
 from ..metrics.quality import QUALITIES
@@ -10,51 +10,35 @@ from ..objectives import OBJECTIVES
 from ..posthoc.error_predictor import ERROR_PREDICTORS
 from ..posthoc.rules import EVERY_CALIBRATOR
 from ..scorers import SCORERS
-from ..settings import known_names
+from ..settings import known_names, setting
 
 
 @dataclass
 class RunArguments:
     """What to run beside the training itself."""
 
-    baseline: str | None = field(
-        default=None, metadata={"help": "Also train this objective from the same start, and compare: ce."}
+    baseline: str | None = setting(None, "Also train this objective from the same start, and compare: ce.")
+    quality: str = setting("bleu", f"How generated texts are judged: {', '.join(QUALITIES)}, or none.")
+    num_processes: int = setting(1, "Number of processes (or use accelerate launch).")
+    eval_uncertainty: bool = setting(
+        False, "Log eval_prr_SCORER at every evaluation: how well the uncertainty ranks outputs."
     )
-    quality: str = field(
-        default="bleu", metadata={"help": f"How generated texts are judged: {', '.join(QUALITIES)}, or none."}
+    eval_uncertainty_scorers: list[str] = setting(
+        ["msp", "perplexity", "mean_token_entropy"], "Scorers of eval_uncertainty."
     )
-    num_processes: int = field(default=1, metadata={"help": "Train on so many processes (or use accelerate launch)."})
-    eval_uncertainty: bool = field(
-        default=False,
-        metadata={"help": "Log eval_prr_SCORER at every evaluation: how well the uncertainty ranks outputs."},
+    eval_uncertainty_samples: int = setting(200, "Number of validation rows used by eval_uncertainty.")
+    accelerate_config: str | None = setting(None, "accelerate config file: configs/accelerate/*.yaml.")
+    calibrator: str | None = setting(
+        None,
+        "Classes and numbers: fit on the validation data after training, and save with the model: "
+        f"{', '.join(EVERY_CALIBRATOR)}.",
     )
-    eval_uncertainty_scorers: list[str] = field(
-        default_factory=lambda: ["msp", "perplexity", "mean_token_entropy"],
-        metadata={"help": "Its scorers."},
+    ensemble: int = setting(
+        1, "Classes and numbers: number of models of an ensemble, trained with the seeds seed, seed + 1 ..."
     )
-    eval_uncertainty_samples: int = field(
-        default=200, metadata={"help": "Its rows: the first of the validation data."}
-    )
-    accelerate_config: str | None = field(
-        default=None, metadata={"help": "accelerate config file for them: configs/accelerate/*.yaml."}
-    )
-    calibrator: str | None = field(
-        default=None,
-        metadata={
-            "help": "Classes and numbers: fit on the validation data after training, and save with the model: "
-            f"{', '.join(EVERY_CALIBRATOR)}."
-        },
-    )
-    ensemble: int = field(
-        default=1,
-        metadata={"help": "Classes and numbers: train so many models, with the seeds seed, seed + 1 ..., as one."},
-    )
-    error_predictor: str | None = field(
-        default=None,
-        metadata={
-            "help": "Classes and numbers: deup trains a second model to predict the errors of the first, on the "
-            "validation data."
-        },
+    error_predictor: str | None = setting(
+        None,
+        "Classes and numbers: deup trains a second model to predict the errors of the first, on the validation data.",
     )
 
     def __post_init__(self) -> None:

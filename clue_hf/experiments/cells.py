@@ -131,7 +131,7 @@ class Cell:
         return PlainStart(Method(name, experiment.plain_objective, settings), self.seed, self.output)
 
     def run(self, experiment: Experiment, config: CLUEConfig) -> dict[str, Any]:
-        """Trains and keeps what is predicted; returns what is to be told of it."""
+        """Trains and keeps what is predicted; returns what is to be recorded."""
         own = self.method.config(config, self.seed, self.folder / "model")
         start = self.needed(experiment, config)
         if start:  # with another objective than the plain one
@@ -185,13 +185,7 @@ class _StopAfterPlain(TrainerCallback):
 
 @dataclass(frozen=True)
 class ErrorPredictorCell(Cell):
-    """
-    A second model that predicts the errors of the one of another cell.
-
-    Args:
-        main (`Cell`):
-            That cell.
-    """
+    """A second model that predicts the errors of the one of another cell."""
 
     main: Cell
 

@@ -42,17 +42,7 @@ def peak_memory() -> int:
 
 @dataclass(frozen=True)
 class Times:
-    """
-    How long training took: medians over what came after the plain part, where there was one.
-
-    Args:
-        seconds_per_step (`float`):
-            Of an optimizer step, by the clock on the wall.
-        step_cost, epoch_cost (`float`):
-            Seconds by [`cost_clock`] of an optimizer step; of an epoch with all that an objective does at its end.
-        peak_memory (`int`):
-            Largest memory of the training, in bytes: of the accelerator, or else of the process.
-    """
+    """How long training took: medians over what came after the plain part, where there was one."""
 
     seconds_per_step: float
     step_cost: float

@@ -153,7 +153,7 @@ def read_training(folder: Path) -> Training:
             settings, model = content["settings"]["training"], content["settings"]["model"]
             rows, command, definitions = list(content["rows"]), str(content["command"]), dict(content["definitions"])
         except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{path} is no file of clue-hf train ({error!r}): move it away.") from error
+            raise UserError(f"{path} was not written by clue-hf train ({error!r}): move it away.") from error
         alone = place == folder
         if alone or folder.name in trained:
             objective = settings.get("objective") if alone else folder.name

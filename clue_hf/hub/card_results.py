@@ -178,10 +178,10 @@ def read_comparison(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def _damage(path: Path) -> Iterator[None]:
-    """Errors of a file that is no JSON, or no report."""
+    """Errors of a file that is not valid JSON, or not a report."""
     try:
         yield
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise UserError(f"{path} is damaged ({error}): make it again with clue-hf evaluate.") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is no report of clue-hf evaluate: {error!r}.") from error
+        raise UserError(f"{path} is not a report of clue-hf evaluate: {error!r}.") from error

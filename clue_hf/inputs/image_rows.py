@@ -23,19 +23,7 @@ from .images import ImageTransform, eval_collator, make_transform, train_collato
 
 @dataclass(frozen=True)
 class ImageRows(Rows):
-    """
-    Images, as they are or corrupted.
-
-    Args:
-        images ([`ImageDataset`] or a sequence of paths, Pillow images, arrays of pixels or encoded bytes):
-            The images.
-        transform ([`ImageTransform`]):
-            Resizes and normalises them.
-        first_row (`int`, *optional*, defaults to 0):
-            The number of the first one in messages.
-        corruption (`tuple[str, int, int]`, *optional*):
-            Name, severity and seed.
-    """
+    """Images, as they are or corrupted."""
 
     images: ImageDataset | Sequence[Any]
     transform: ImageTransform
@@ -78,15 +66,7 @@ class ImageRows(Rows):
 
 
 class ImageInputs(Inputs):
-    """
-    Images: paths, Pillow images, arrays of pixels (uint8), or encoded bytes.
-
-    Args:
-        processor (*optional*):
-            An image processor of transformers; without one, images are normalised by the first training data.
-        settings ([`InputSettings`], *optional*):
-            Columns.
-    """
+    """Images: paths, Pillow images, arrays of pixels (uint8), or encoded bytes."""
 
     modality = "image"
     used_settings = ()

@@ -210,15 +210,6 @@ class ImageCollator:
     after a resume, on any number of processes and workers, and in any layout of the batch. (The state of torch's
     generator in a checkpoint would not do: the first batches of a resumed epoch are made before it is restored.) Until
     somebody calls `set_epoch` they are drawn from torch's generator instead.
-
-    Args:
-        transform ([`ImageTransform`]):
-            Resizes and normalises.
-        augment (`str`, *optional*, defaults to `"none"`):
-            For training: `"crop_flip"` crops at random (from the image, reflected at its borders by an eighth of its
-            side; from photographs of many sizes a random part) and mirrors one image in two; `"crop"` only crops.
-        seed (`int`, *optional*, defaults to 42):
-            Seed of the crops and flips.
     """
 
     def __init__(self, transform: ImageTransform, augment: str = "none", seed: int = 42) -> None:

@@ -35,19 +35,7 @@ def make_inputs(processing_class: Any, settings: InputSettings | None = None) ->
 
 @dataclass(frozen=True)
 class Labelled:
-    """
-    Rows of a dataset and what is to be predicted of them.
-
-    Args:
-        rows ([`Rows`]):
-            What the model reads.
-        labels (`np.ndarray`, *optional*):
-            The number of each row's class among the model's outputs, or its target in its own units.
-        numbers (`np.ndarray`):
-            Which rows of the dataset these are: all but those that were left out.
-        target (`str`):
-            The column of the labels.
-    """
+    """Rows of a dataset and what is to be predicted of them."""
 
     rows: Rows
     labels: Any
@@ -66,21 +54,7 @@ def class_names_of(model: Any) -> list[str]:
 def class_rows(
     dataset: Any, inputs: Inputs, model_names: list[str] | None, names: list[str] | None = None, split: str = "given"
 ) -> Labelled:
-    """
-    The rows of a dataset with their classes.
-
-    Args:
-        dataset ([`ImageDataset`] or `datasets.Dataset`):
-            Images or texts with labels.
-        inputs ([`Inputs`]):
-            What reads them.
-        model_names (`list[str]`, *optional*):
-            The classes of the model; without them labels are neither needed nor read.
-        names (`list[str]`, *optional*):
-            The classes of the training data, by default those of the dataset.
-        split (`str`):
-            What error messages call the dataset.
-    """
+    """The rows of a dataset with their classes."""
     if len(dataset) == 0:
         raise ValueError("The dataset has no rows.")
     label: str | None = None
@@ -98,19 +72,7 @@ def class_rows(
 
 
 def number_rows(dataset: Any, inputs: Inputs, split: str = "given", with_target: bool = True) -> Labelled:
-    """
-    The rows of a dataset with the numbers to predict, in their own units.
-
-    Args:
-        dataset (`datasets.Dataset`, `dict` of columns or [`ImageDataset`]):
-            Rows of a table, images or texts.
-        inputs ([`Inputs`]):
-            What reads them.
-        split (`str`):
-            What error messages call the dataset.
-        with_target (`bool`, *optional*, defaults to `True`):
-            Whether the truth is wanted; without it, no row is left out.
-    """
+    """The rows of a dataset with the numbers to predict, in their own units."""
     named = inputs.settings.target_column or inputs.settings.label_column
     if isinstance(inputs, TableInputs):
         return _table_rows(dataset, inputs, named, with_target)
@@ -179,17 +141,7 @@ def target_scale(config: Any, processing_class: Any) -> TargetScale:
 
 
 class TrainingData:
-    """
-    Raw examples of a classifier or regressor as a trainer takes them.
-
-    Args:
-        inputs ([`Inputs`]):
-            What reads them.
-        config ([`~transformers.PreTrainedConfig`]):
-            Config of the model, which keeps the scale of a number to predict.
-        names (`list[str]`):
-            The classes, in the order of the model's outputs; none where numbers are learned.
-    """
+    """Raw examples of a classifier or regressor as a trainer takes them."""
 
     def __init__(self, inputs: Inputs, config: Any, names: list[str]) -> None:
         self.inputs, self.config, self.names = inputs, config, names

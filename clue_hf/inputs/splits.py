@@ -20,21 +20,7 @@ COLUMNS = ("source_column", "target_column", "image_column", "label_column")
 
 @dataclass
 class EvaluationData:
-    """
-    The data of an evaluation.
-
-    Args:
-        test:
-            The split itself: a `datasets.Dataset`, or an [`ImageDataset`] for classifiers of images.
-        columns (`dict`):
-            The columns that are read.
-        validation, ood (*optional*):
-            What to fit on, and what comes from out of the distribution.
-        class_names (`list[str]`, *optional*):
-            The classes of the training data.
-        positive (`str` or `int`):
-            Of two classes, the positive one.
-    """
+    """The data of an evaluation."""
 
     test: Any
     columns: dict[str, str | None]
@@ -53,23 +39,7 @@ def load_evaluation_data(
     ood_split: str | None = None,
     ood_file: str | None = None,
 ) -> EvaluationData:
-    """
-    Loads the data for a model.
-
-    Args:
-        kind ([`~clue_hf.models.kind.ModelKind`]):
-            Of the model.
-        data ([`~clue_hf.data.loading.DataArguments`]):
-            Where the data is.
-        split (`str`):
-            The split to evaluate on.
-        columns (`dict`):
-            Columns by option; those that are `None` are as in the training, where the data has them.
-        trained ([`InputSettings`]):
-            The settings that the model was trained with.
-        ood_split, ood_file (`str`, *optional*):
-            Data from out of the distribution.
-    """
+    """Loads the data for a model."""
     data.report_splits = list(dict.fromkeys(filter(None, (split, ood_split))))
     data.take_alone(split)
     ood = images_of_file(ood_file, data.max_eval_samples) if ood_file else None

@@ -25,17 +25,7 @@ MIN_ROWS_FOR_IDS = 20
 
 @dataclass(frozen=True)
 class Feature:
-    """
-    A number that the model sees, made from a column: `(value - mean) / std`.
-
-    Args:
-        part (`str`):
-            What of the column: `"value"`, `"missing"` (1 where it is, otherwise 0), or a part of a time.
-        fill (`float`):
-            The median of the training rows, in place of a missing value.
-        mean, std (`float`):
-            Of the training rows, filled.
-    """
+    """A number that the model sees, made from a column: `(value - mean) / std`."""
 
     part: str
     fill: float
@@ -45,21 +35,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class TableColumn:
-    """
-    What the training rows told about a column.
-
-    Args:
-        name (`str`):
-            The column.
-        kind (`str`):
-            `"numeric"`, `"datetime"` or `"categorical"`.
-        features (`tuple[Feature, ...]`):
-            The numbers made of it; none for categories.
-        categories (`tuple[str, ...]`):
-            The values of the training rows; the first has index 1, 0 is for missing and unknown ones.
-        class_names (`tuple[str, ...]`):
-            The names of the classes, where the column held numbers of classes.
-    """
+    """What the training rows told about a column."""
 
     name: str
     kind: str
@@ -150,7 +126,7 @@ def fit_column(table: Table, name: str, kind: str | None, kept: np.ndarray) -> t
         texts = as_texts(array, class_names).filter(pa.array(kept))
         column, note, too_many = _fit_categories(name, texts, class_names, named=kind is not None)
         return column, [_warned(note) if too_many else note]
-    parts = {part: values[kept] for part, values in _parts(found, array, name, " Mend the data.").items()}
+    parts = {part: values[kept] for part, values in _parts(found, array, name, " Fix the data.").items()}
     column, remark = _fit_numbers(name, found, parts)
     notes = [remark] if remark else []
     if column is not None and found == "numeric":

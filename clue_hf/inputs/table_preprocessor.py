@@ -86,18 +86,6 @@ class TablePreprocessor:
         Numbers and booleans are numeric; dates and times, also as ISO texts, are times; other texts are categories,
         unless all of them are numbers. Columns without a value, with one value, or with about as many different texts
         as rows are dropped. `notes` says what was done.
-
-        Args:
-            dataset (`datasets.Dataset` or `dict[str, list]`):
-                The training rows, and no others.
-            target_column (`str`):
-                The column to predict.
-            numeric_columns, categorical_columns, datetime_columns (`list[str]`, *optional*):
-                Columns whose kind is not to be guessed, such as numbers that stand for categories.
-            ignored_columns (`list[str]`, *optional*):
-                Columns to leave out.
-            drop_missing_target (`bool`, *optional*, defaults to `False`):
-                Leave out rows without a target, here and later. By default they are an error.
         """
         table = Table(dataset)
         named = {"numeric": numeric_columns, "categorical": categorical_columns, "datetime": datetime_columns}
@@ -233,7 +221,9 @@ class TablePreprocessor:
         try:
             content = json.loads(Path(str(path)).read_text(encoding="utf-8"))
         except ValueError as error:
-            raise UserError(f"{path} is damaged, it is no JSON ({error}): take it again from the model.") from error
+            raise UserError(
+                f"{path} is damaged, it is not valid JSON ({error}): take it again from the model."
+            ) from error
         return cls.from_dict(content)
 
 
@@ -259,12 +249,12 @@ def _target(table: Table, column: str, drop_missing: bool) -> tuple[np.ndarray, 
     array = table.column(column, "target_column")
     if table.class_names(column):
         raise UserError(f"target_column {column!r} must hold numbers, but holds classes (ClassLabel).")
-    values = as_numbers(array, column, " Mend the data.", "target_column")
+    values = as_numbers(array, column, " Fix the data.", "target_column")
     kept = ~np.isnan(values)
     if not kept.all() and not drop_missing:
         raise UserError(
             f"target_column {column!r} has no value in {share(int((~kept).sum()), len(kept))}, first in row "
-            f"{np.flatnonzero(~kept)[0]} (counted from 0). Mend the data, or set drop_missing_target=True."
+            f"{np.flatnonzero(~kept)[0]} (counted from 0). Fix the data, or set drop_missing_target=True."
         )
     return values[kept], kept
 

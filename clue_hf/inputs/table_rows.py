@@ -105,13 +105,7 @@ class TableInputs(Inputs):
 
 
 class TableDataset(torch.utils.data.Dataset):
-    """
-    Columns as tensors. A batch is cut out of them at once, not put together from rows.
-
-    Args:
-        columns (`dict[str, torch.Tensor]`):
-            `numeric`, `categories` and `labels`, of equally many rows.
-    """
+    """Columns as tensors. A batch is cut out of them at once, not put together from rows."""
 
     def __init__(self, columns: dict[str, torch.Tensor]) -> None:
         self.columns = columns

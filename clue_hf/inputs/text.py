@@ -99,7 +99,7 @@ def check_tokens(dataset: Any, sizes: dict[str, int | None], name: str) -> None:
         for column in known:
             lists = table[column].combine_chunks()
             if not pa.types.is_integer(getattr(lists.type, "value_type", pa.null())):
-                continue  # told of where it is used
+                continue  # reported where it is used
             tokens = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
             wrong = np.flatnonzero((tokens != IGNORED) & ((tokens < 0) | (tokens >= sizes[column])))
             if len(wrong):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import UserError
+from ..settings import setting
 from .kind import config_kind
 from .loading import (
     add_adapter,
@@ -30,33 +31,22 @@ VISION, TABULAR = "clue_resnet", "clue_tabular_resnet"
 class ModelArguments:
     """The model: one from the Hub or a folder, or one built from scratch."""
 
-    model_name_or_path: str | None = field(default=None, metadata={"help": "Hub id or folder of the model."})
-    tokenizer_name: str | None = field(
-        default=None, metadata={"help": "Hub id or folder of the tokenizer (default: the model's)."}
+    model_name_or_path: str | None = setting(None, "Hub id or folder of the model.")
+    tokenizer_name: str | None = setting(None, "Hub id or folder of the tokenizer (default: the model's).")
+    model_type: str | None = setting(
+        None, "Build a model of this type from scratch: t5, bart, gpt2, clue_resnet, clue_tabular_resnet ..."
     )
-    model_type: str | None = field(
-        default=None,
-        metadata={
-            "help": "Build a model of this type from scratch: t5, bart, gpt2, clue_resnet, clue_tabular_resnet ..."
-        },
+    model_preset: str | None = setting(None, "clue_resnet: resnet8, resnet18, resnet50, wide_resnet28_10 ...")
+    dropout: float | None = setting(
+        None, "Classes and numbers: dropout rate (of a pretrained model: before its last layer)."
     )
-    model_preset: str | None = field(
-        default=None, metadata={"help": "clue_resnet: resnet8, resnet18, resnet50, wide_resnet28_10 ..."}
+    config_overrides: str | None = setting(
+        None, "Settings of the model's config: dropout_rate=0.3,num_layers=2 or JSON (a map in YAML)."
     )
-    dropout: float | None = field(
-        default=None,
-        metadata={"help": "Classes and numbers: dropout rate (of a pretrained model: before its last layer)."},
+    tokenizer_vocab_size: int | None = setting(
+        None, "Train a tokenizer with this vocabulary size on the training data."
     )
-    config_overrides: str | None = field(
-        default=None,
-        metadata={"help": "Settings of the model's config: dropout_rate=0.3,num_layers=2 or JSON (a map in YAML)."},
-    )
-    tokenizer_vocab_size: int | None = field(
-        default=None, metadata={"help": "Train a tokenizer of so many entries on the training data."}
-    )
-    dtype: str = field(
-        default="float32", metadata={"help": "Type to load the weights in: float32, bfloat16, float16."}
-    )
+    dtype: str = setting("float32", "Type to load the weights in: float32, bfloat16, float16.")
 
     def __post_init__(self) -> None:
         if self.dtype not in ("float32", "bfloat16", "float16"):
@@ -85,16 +75,16 @@ class ModelArguments:
 class LoraArguments:
     """LoRA: train a small adapter instead of the whole model."""
 
-    use_peft: bool = field(default=False, metadata={"help": "Train a LoRA adapter instead of the whole model."})
-    lora_r: int = field(default=16, metadata={"help": "Rank of the adapter."})
-    lora_alpha: int = field(default=32, metadata={"help": "Scale of the adapter."})
-    lora_dropout: float = field(default=0.05, metadata={"help": "Dropout before the adapter."})
-    lora_target_modules: list[str] | None = field(
-        default=None, metadata={"help": "Modules that get an adapter (default: the usual ones of the architecture)."}
+    use_peft: bool = setting(False, "Train a LoRA adapter instead of the whole model.")
+    lora_r: int = setting(16, "Rank of the adapter.")
+    lora_alpha: int = setting(32, "Scale of the adapter.")
+    lora_dropout: float = setting(0.05, "Dropout before the adapter.")
+    lora_target_modules: list[str] | None = setting(
+        None, "Modules that get an adapter (default: the usual ones of the architecture)."
     )
-    lora_modules_to_save: list[str] | None = field(default=None, metadata={"help": "Modules to train in full."})
-    use_rslora: bool = field(default=False, metadata={"help": "Rank-stabilised LoRA."})
-    use_dora: bool = field(default=False, metadata={"help": "Weight-decomposed LoRA."})
+    lora_modules_to_save: list[str] | None = setting(None, "Modules to train in full.")
+    use_rslora: bool = setting(False, "Rank-stabilised LoRA.")
+    use_dora: bool = setting(False, "Weight-decomposed LoRA.")
 
 
 def check_model(arguments: ModelArguments) -> None:

@@ -26,17 +26,7 @@ FOLDER = Path(__file__).with_name("templates")
 
 
 def write_page(path: str | Path, template: str, **values: Any) -> None:
-    """
-    Writes a page. The same values give the same bytes.
-
-    Args:
-        path (`str` or `Path`):
-            The file to write.
-        template (`str`):
-            Name of the template, without its ending.
-        values:
-            What the template shows; `data` is what its script reads, with arrays as lists and floats with six digits.
-    """
+    """Writes a page. The same values give the same bytes."""
     page = ENVIRONMENT.get_template(f"{template}.html").render(values)
     Path(path).write_text(page, encoding="utf-8", newline="\n", errors="replace")
 

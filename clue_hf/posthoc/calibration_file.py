@@ -33,7 +33,7 @@ class UncertaintyCalibration:
             Which uncertainty it is about: a name in [`~clue_hf.scorers.SCORERS`] for texts, `"normalized_entropy"` or
             `"predicted_error"` for classes, `"std"` for numbers.
         settings (`dict`):
-            How outputs and their uncertainty were had: with others the rest may not hold.
+            How outputs and their uncertainty were produced: with other settings the rest may not hold.
         reference_quantiles ([`~clue_hf.posthoc.ReferenceQuantiles`]):
             Of the uncertainty.
         confidence ([`~clue_hf.posthoc.IsotonicConfidence`], *optional*):

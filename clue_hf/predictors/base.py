@@ -69,21 +69,7 @@ class Predictor(ABC):
 
 
 class RowPredictor(Predictor):
-    """
-    A classifier or regressor: one pass, or several at once, over each batch.
-
-    Args:
-        model ([`~transformers.PreTrainedModel`] or [`~clue_hf.models.ensemble.Ensemble`]):
-            The model.
-        inputs ([`~clue_hf.inputs.base.Inputs`]):
-            Reads rows.
-        task ([`~clue_hf.tasks.passes.PassTask`]):
-            Makes the passes.
-        calibrator (*optional*):
-            Applied to every prediction.
-        error_predictor ([`~clue_hf.posthoc.ErrorPredictor`], *optional*):
-            Gives the uncertainty.
-    """
+    """A classifier or regressor: one pass, or several at once, over each batch."""
 
     def __init__(
         self,
@@ -133,23 +119,7 @@ def predict_rows(
     description: str | None = None,
     distributed: bool = False,
 ) -> list[np.ndarray]:
-    """
-    Runs a model over rows; the arrays of all batches, in order.
-
-    Args:
-        model (`nn.Module`):
-            In evaluation mode meanwhile.
-        rows ([`~clue_hf.inputs.base.Rows`]):
-            What to run over.
-        batch_size (`int`):
-            Rows per batch. Predictions do not depend on it, but for rounding.
-        batch_arrays (`Callable`):
-            From the inputs of a batch to some arrays of one row per example.
-        description (`str`, *optional*):
-            What a progress bar says; without it there is none.
-        distributed (`bool`, *optional*, defaults to `False`):
-            Started on several processes, each runs every n-th batch, and all get all arrays.
-    """
+    """Runs a model over rows; the arrays of all batches, in order."""
     state = process_state()
     first, step = (state.process_index, state.num_processes) if distributed else (0, 1)
     device = next(model.parameters()).device

@@ -19,17 +19,7 @@ from .base import SEED, Answer, RowPredictor, check_finite, chosen_passes
 
 @dataclass(frozen=True)
 class ClassPredictions:
-    """
-    The answers of a classifier.
-
-    Args:
-        probabilities (`np.ndarray` of shape `(n, classes)`):
-            Of each class.
-        labels (`np.ndarray`, *optional*):
-            The number of the right class, where it is known.
-        own_uncertainty (`np.ndarray`, *optional*):
-            The uncertainty of a model that has another than the entropy of its probabilities.
-    """
+    """The answers of a classifier."""
 
     probabilities: np.ndarray
     labels: Any = None
@@ -61,23 +51,7 @@ class ClassPredictions:
 
 
 class ClassPredictor(RowPredictor):
-    """
-    A classifier of images or texts.
-
-    Args:
-        model ([`~transformers.PreTrainedModel`] or [`~clue_hf.models.ensemble.Ensemble`]):
-            The classifier.
-        inputs ([`~clue_hf.inputs.base.Inputs`]):
-            Images or texts.
-        mc_samples (`int`, *optional*):
-            Number of MC-dropout forward passes to average; 0 for one plain pass. By default 5, or 0 without dropout.
-        calibrator ([`~clue_hf.posthoc.Calibrator`], *optional*):
-            Of the probabilities.
-        error_predictor ([`~clue_hf.posthoc.ErrorPredictor`], *optional*):
-            Gives the uncertainty, instead of the entropy.
-        seed (`int`, *optional*, defaults to 42):
-            Seed of the masks.
-    """
+    """A classifier of images or texts."""
 
     def __init__(
         self,

@@ -56,23 +56,6 @@ def load_predictor(
     """
     What answers with a model of any kind, as it was trained, calibrated and saved; every command and the pipeline use
     it. An adapter comes with the model that it was trained for.
-
-    Args:
-        name (`str`):
-            Hub id or folder.
-        device, dtype:
-            Where, and in which precision.
-        scorers (`str` or `Sequence[str]`, *optional*):
-            Texts: see [`TextPredictor`].
-        mc_samples, min_variance, seed (*optional*):
-            See [`ClassPredictor`] and [`NumberPredictor`].
-        calibration ([`~clue_hf.posthoc.calibration_file.UncertaintyCalibration`], *optional*):
-            Settings that are not given are as in the calibration, or else as the model was trained.
-        columns (`dict`, *optional*):
-            Columns of [`~clue_hf.inputs.base.InputSettings`], by default those of the training.
-        settings:
-            `source_prefix`, `max_source_length`; for texts also what [`TextPredictor`] takes. `None` counts as
-            not given.
     """
     settings = {key: value for key, value in settings.items() if value is not None}
     config, stored = read_config(name), read_uncertainty(name)

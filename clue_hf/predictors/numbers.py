@@ -119,26 +119,7 @@ def check_levels(levels: Sequence[float]) -> None:
 
 
 class NumberPredictor(RowPredictor):
-    """
-    A model that predicts a number, of tables, images or texts.
-
-    Args:
-        model ([`~transformers.PreTrainedModel`] or [`~clue_hf.models.ensemble.Ensemble`]):
-            The regressor.
-        inputs ([`~clue_hf.inputs.base.Inputs`]):
-            Rows, images or texts.
-        mc_samples (`int`, *optional*):
-            Number of MC-dropout forward passes, whose mean and variance count; 0 for one plain pass. By default 20, or
-            0 without dropout.
-        calibrator ([`~clue_hf.posthoc.QuantileCalibrator`], *optional*):
-            Of the predicted distributions.
-        error_predictor ([`~clue_hf.posthoc.ErrorPredictor`], *optional*):
-            The squared error that it predicts is the variance, instead of the model's own.
-        min_variance (`float`, *optional*, defaults to 1e-6):
-            Smaller variances count as this, in units of the standardised target.
-        seed (`int`, *optional*, defaults to 42):
-            Seed of the masks.
-    """
+    """A model that predicts a number, of tables, images or texts."""
 
     scorer = "std"
     definition = "standard deviation of the prediction, in units of the target"

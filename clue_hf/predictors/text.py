@@ -28,19 +28,7 @@ def collection_settings(settings: dict[str, Any]) -> CollectionSettings:
 
 
 class TextPredictor(Predictor):
-    """
-    A language model: its text for each source.
-
-    Args:
-        model, tokenizer:
-            A sequence-to-sequence or causal language model, and its tokenizer.
-        scorers (`str` or `Sequence[str]`, *optional*, defaults to `"perplexity"`):
-            Names in [`~clue_hf.scorers.SCORERS`]; the first is the uncertainty of an answer.
-        columns ([`~clue_hf.inputs.base.InputSettings`], *optional*):
-            Where sources and references stand in a dataset.
-        settings:
-            Fields of [`~clue_hf.scorers.CollectionSettings`]; everything else goes to `generate`.
-    """
+    """A language model: its text for each source."""
 
     def __init__(
         self,

@@ -28,15 +28,15 @@ SCORERS: dict[str, type[Scorer]] = {
 def make_scorers(
     model: Any, tokenizer: Any, names: Sequence[str], settings: CollectionSettings
 ) -> tuple[dict[str, Scorer], Collector]:
-    """The scorers with these names, and the collector that brings what they need."""
+    """The scorers with these names, and the collector that collects what they need."""
     for name in names:
         check_choice("scorers", name, tuple(SCORERS))
     scorers = {name: SCORERS[name]() for name in names}
     if settings.compat and "cpmi" in scorers:
         scorers["cpmi"] = PolygraphConditionalMutualInformation()
     needs = frozenset().union(*(scorer.needs for scorer in scorers.values()))
-    kind = PolygraphCollector if settings.compat else Collector
-    return scorers, kind(model, tokenizer, needs, settings)
+    collector_class = PolygraphCollector if settings.compat else Collector
+    return scorers, collector_class(model, tokenizer, needs, settings)
 
 
 __all__ = ["SCORERS", "Batch", "Collected", "CollectionSettings", "Collector", "ScoredText", "Scorer", "make_scorers"]

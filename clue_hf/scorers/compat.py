@@ -64,8 +64,8 @@ class PolygraphCollector(Collector):
         logits, kept = self.task.logits(self.model, inputs, labels), labels[labels != -100]
         for end in self._end_tokens():
             logits[:, end] = logits.min(-1).values
-        found = torch.stack([column.float() for column in logit_statistics(logits, kept)], -1).double().cpu().numpy()
-        return np.split(found, np.cumsum([len(tokens) for tokens in beginnings])[:-1])
+        statistics = torch.stack([column.float() for column in logit_statistics(logits, kept)], -1)
+        return np.split(statistics.double().cpu().numpy(), np.cumsum([len(tokens) for tokens in beginnings])[:-1])
 
     def _unconditional(self, outputs: list[list[int]]) -> list[np.ndarray]:
         return [self._read_late(tokens) for tokens in outputs]

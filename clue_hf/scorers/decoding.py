@@ -2,7 +2,7 @@
 One decoding loop for the greedy text and all samples of a batch, for models that `generate` would decode plainly.
 
 - The first step runs once per source; its cache is then repeated for the texts of each source.
-- What is known of each token comes from the logits it was chosen from: no second pass, and no logits are kept.
+- The statistics of each token come from the logits it was chosen from: no second pass, and no logits are kept.
 - A sample's token is drawn in two races, first among groups of tokens, then inside the winning group: about 2 sqrt(V)
   random numbers per step instead of V. Each row has its own stream, so a sample does not depend on its batch.
 - Texts that have ended leave the batch.
@@ -48,23 +48,15 @@ Warper = Callable[[torch.Tensor], torch.Tensor]
 def decodes_plainly(model: Any) -> bool:
     """Whether nothing but the logits decides on the model's next token, and its cache is an ordinary one."""
     base = unwrap(model)
-    given = {name for name, value in base.generation_config.to_diff_dict().items() if value is not None}
+    changed = {name for name, value in base.generation_config.to_diff_dict().items() if value is not None}
     ordinary = (
         not getattr(base, "_is_stateful", False) and "past_key_values" in inspect.signature(base.forward).parameters
     )
-    return ordinary and given <= HARMLESS
+    return ordinary and changed <= HARMLESS
 
 
 class Streams:
-    """
-    Exponential random numbers for several rows, each from its own generator.
-
-    Args:
-        seeds (`Sequence[int | None]`):
-            A seed per row; `None` for a row that takes its best token and needs none.
-        size (`int`):
-            Numbers per row and step.
-    """
+    """Exponential random numbers for several rows, each from its own generator."""
 
     def __init__(self, seeds: Sequence[int | None], size: int, device: torch.device) -> None:
         self.generators = [None if seed is None else torch.Generator(device).manual_seed(seed) for seed in seeds]
@@ -109,12 +101,12 @@ def choose(
         greedy (`torch.Tensor` of shape `(rows,)`):
             Rows that take the best token instead.
         warp (`Callable`, *optional*):
-            Changes the logits that are drawn from (temperature, top-k ...), not what is told about the token.
+            Changes the logits that are drawn from (temperature, top-k ...), not the statistics of the token.
     """
     rows, vocabulary = logits.shape
     groups, width = groups_of(vocabulary)
     tokens = torch.empty(rows, dtype=torch.long, device=logits.device)
-    known = torch.empty(rows, 4, device=logits.device)
+    statistics = torch.empty(rows, 4, device=logits.device)
     size = rows if logits.is_cuda else max(1, BLOCK_ELEMENTS // vocabulary)
     padded = logits.new_zeros(min(size, rows), groups * width)
     for start in range(0, rows, size):
@@ -139,24 +131,12 @@ def choose(
         log_sum, chosen = total.log(), shifted.gather(1, token.unsqueeze(1)).squeeze(1)
         tokens[block] = token
         entropy = (log_sum - weighted / total).clamp(min=0)
-        known[block] = torch.stack([log_sum - chosen, entropy, (-log_sum).exp(), (chosen == 0).to(entropy)], -1)
-    return tokens, known
+        statistics[block] = torch.stack([log_sum - chosen, entropy, (-log_sum).exp(), (chosen == 0).to(entropy)], -1)
+    return tokens, statistics
 
 
 class Decoder:
-    """
-    Decodes several texts per source at once.
-
-    Args:
-        model:
-            A model of which [`decodes_plainly`] is true, with an output layer that can be fused.
-        ends (`set[int]`), pad (`int`):
-            Tokens that end a text, and one to fill up with.
-        max_new_tokens (`int`):
-            Longest text.
-        warp (`Callable`, *optional*):
-            See [`choose`]; for samples only.
-    """
+    """Decodes several texts per source at once."""
 
     def __init__(self, model: Any, ends: set[int], pad: int, max_new_tokens: int, warp: Warper | None = None) -> None:
         self.model, self.base, self.head = model, unwrap(model), read_head(unwrap(model))
@@ -170,7 +150,7 @@ class Decoder:
         self, context: dict[str, Any], seeds: list[list[int | None]]
     ) -> list[list[tuple[list[int], np.ndarray]]]:
         """
-        Token ids, the end token included, and what is known of each (see [`choose`]), for each entry of `seeds[b]`:
+        Token ids, the end token included, and the statistics of each (see [`choose`]), for each entry of `seeds[b]`:
         the seed of a sample for source b, or `None` for its greedy text.
         """
         flat = [seed for row in seeds for seed in row]
@@ -182,8 +162,8 @@ class Decoder:
         done = torch.zeros(len(flat), dtype=torch.bool, device=self.device)
         history = []
         for step in range(1, self.max_new_tokens + 1):
-            tokens, known = self._choose(hidden, streams.next(), greedy)
-            history.append((number[~done], tokens[~done], known[~done]))
+            tokens, statistics = self._choose(hidden, streams.next(), greedy)
+            history.append((number[~done], tokens[~done], statistics[~done]))
             done = done | torch.isin(tokens, self.ends)
             if step == self.max_new_tokens or bool(done.all()):
                 break
@@ -225,17 +205,17 @@ class Decoder:
 
     def _forward(self, state: dict[str, Any], ids: torch.Tensor) -> torch.Tensor:
         """What the output layer would be applied to, for the last token of each row."""
-        given = {name: value for name, value in state.items() if name in self.accepted}
-        given["decoder_input_ids" if "encoder_outputs" in state else "input_ids"] = ids
+        inputs = {name: value for name, value in state.items() if name in self.accepted}
+        inputs["decoder_input_ids" if "encoder_outputs" in state else "input_ids"] = ids
         if "logits_to_keep" in self.accepted:
-            given["logits_to_keep"] = 1
+            inputs["logits_to_keep"] = 1
         try:
             with head_replaced(self.base, nn.Identity()):
-                return self.model(**given, use_cache=True)["logits"][:, -1]
+                return self.model(**inputs, use_cache=True)["logits"][:, -1]
         except IndexError as error:  # an embedding of positions that has come to its end
             limit = getattr(self.base.config, "max_position_embeddings", None)
             raise UserError(
-                f"A text is longer than the {limit or 'so many'} positions that the model knows: lower max_new_tokens "
+                f"A text is longer than the {limit or ''} positions of the model: lower max_new_tokens "
                 "(max_target_length) or max_source_length."
             ) from error
 
@@ -249,8 +229,8 @@ class Decoder:
             rows = slice(start, start + CHUNK_SIZE)
             logits = linear_logits(hidden[rows].to(self.dtype), weight, bias, buffer)
             parts.append(choose(logits, noise[rows], greedy[rows], self.warp))
-        tokens, known = (torch.cat(column) for column in zip(*parts, strict=True))
-        return tokens, known
+        tokens, statistics = (torch.cat(column) for column in zip(*parts, strict=True))
+        return tokens, statistics
 
     @staticmethod
     def _keep(state: dict[str, Any], rows: torch.Tensor) -> None:
@@ -271,10 +251,10 @@ class Decoder:
 def _by_source(
     history: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]], counts: list[int]
 ) -> list[list[tuple[list[int], np.ndarray]]]:
-    """The steps (number of each text, its token, what is known of it) as one list of texts per source."""
-    numbers, tokens, known = (torch.cat(column) for column in zip(*history, strict=True))
+    """The steps (number of each text, its token, its statistics) as one list of texts per source."""
+    numbers, tokens, statistics = (torch.cat(column) for column in zip(*history, strict=True))
     order = torch.sort(numbers, stable=True).indices
     lengths = torch.bincount(numbers, minlength=sum(counts)).tolist()
-    pieces = zip(tokens[order].split(lengths), known[order].double().cpu().split(lengths), strict=True)
+    pieces = zip(tokens[order].split(lengths), statistics[order].double().cpu().split(lengths), strict=True)
     texts = iter([(ids.tolist(), values.numpy()) for ids, values in pieces])
     return [[next(texts) for _ in range(count)] for count in counts]

@@ -19,12 +19,6 @@ from transformers import (
 class GumbelNoise(LogitsProcessor):
     """
     Turns greedy decoding into sampling: `argmax(z + g)` with standard Gumbel noise `g` is a draw from `softmax(z)`.
-
-    Args:
-        seeds (`Sequence[int]`):
-            One seed per row of the batch.
-        device (`torch.device`):
-            Where the logits are.
     """
 
     def __init__(self, seeds: Sequence[int], device: torch.device) -> None:

@@ -26,13 +26,14 @@ class PassTask(Task):
         model ([`~transformers.PreTrainedModel`]):
             The model.
         mc_samples (`int`):
-            Passes K with dropout active, in training and in evaluation; 0 for one pass, without dropout in evaluation.
+            Number of MC-dropout passes to average, in training and in evaluation; 0 for one pass, without dropout in
+            evaluation.
         seed (`int`):
-            Seed of the masks in evaluation.
+            Seed of the masks in evaluation, which all rows of all batches share.
         data:
             What prepares and collates raw examples.
         plain_mc_samples (`int`, *optional*):
-            Another number of passes where the loss is the error alone.
+            Number of passes in training steps whose loss is the error alone.
     """
 
     def __init__(self, model: nn.Module, mc_samples: int, seed: int, data: Any, plain_mc_samples: int | None) -> None:
@@ -54,12 +55,12 @@ class PassTask(Task):
         return None if self.data is None else self.data.train_collator(config)
 
     def passes_for(self, model: nn.Module, alpha: float | None) -> int | None:
-        """How many passes a training step makes where the loss is the error alone; else as usual."""
+        """Number of passes of a training step whose loss is the error alone; `None` for `mc_samples`."""
         return max(self.plain_mc_samples, 1) if model.training and alpha == 1 else None
 
     def logits(self, model: nn.Module, inputs: dict[str, Any], passes: int | None = None) -> torch.Tensor:
         """The outputs of every pass: (members, passes, examples, outputs)."""
-        given = {name: value for name, value in inputs.items() if name not in ("labels", "row")}
+        features = {name: value for name, value in inputs.items() if name not in ("labels", "row")}
         stochastic = self.mc_samples and not model.training
         with active_dropout(model, self.seed) if stochastic else nullcontext():
-            return member_logits(model, given, passes or max(self.mc_samples, 1)).float()
+            return member_logits(model, features, passes or max(self.mc_samples, 1)).float()

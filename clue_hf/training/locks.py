@@ -44,19 +44,7 @@ def claimed(file: Path) -> Iterator[bool]:
 
 @contextmanager
 def alone(output: str | Path, run: str, option: str, lock: Path | None = None) -> Iterator[None]:
-    """
-    Refuses to go on where another run writes to the same place.
-
-    Args:
-        output (`str` or `Path`):
-            The place, a folder unless there is a `lock`.
-        run (`str`):
-            What writes there, in a word.
-        option (`str`):
-            Which option chooses another one.
-        lock (`Path`, *optional*):
-            The file that is locked meanwhile, by default one in the folder.
-    """
+    """Refuses to go on where another run writes to the same place."""
     with claimed(lock or Path(output) / LOCK) as mine:
         if not mine:
             raise UserError(f"Another {run} writes to {output}. Wait for it, or choose another {option}.")

@@ -104,24 +104,7 @@ class PushMixin(Trainer):
         private: bool | None = None,
         **kwargs: Any,
     ) -> Any:
-        """
-        Saves the model and uploads it with its card, its `uncertainty.json` and its report.
-
-        Args:
-            commit_message (`str`, *optional*, defaults to `"End of training"`):
-                Message of the commit.
-            blocking (`bool`, *optional*, defaults to `True`):
-                Wait until the upload is done, and raise if it fails.
-            token (`str`, *optional*):
-                By default `args.hub_token`, or that of `hf auth login`.
-            revision (`str`, *optional*):
-                Branch; by default `args.hub_revision`, or `main`.
-            private (`bool`, *optional*):
-                Whether the repository is private; by default `args.hub_private_repo`. `True` raises if the repository
-                exists already and is public.
-            kwargs (*optional*):
-                Arguments of [`create_model_card`].
-        """
+        """Saves the model and uploads it with its card, its `uncertainty.json` and its report."""
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         token = token or self.args.hub_token
         if self.hub_model_id is None:

@@ -13,7 +13,7 @@ def test_named_columns_win_and_known_pairs_are_found():
 @pytest.mark.parametrize(
     ("source", "target", "message"),
     [
-        (None, None, "The columns are english, french"),
+        (None, None, "the columns are english, french"),
         ("english", None, "target_column is not"),
         ("englisch", "french", "Did you mean 'english'?"),
     ],

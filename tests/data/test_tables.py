@@ -247,7 +247,7 @@ def test_pandas_reads_the_same_markers_as_missing(tmp_path):
         ("t.csv", "a,b\n1,2\n1,2,3\n", "row 1 .counted from 0. on line 3 has 3 values, but there are 2 columns"),
         ("t.csv", "a,b\n1,2,3\n1,2,3\n", "row 0 .counted from 0. on line 2 has 3 values.*2 rows are bad"),
         ("t.csv", "a,b\n0,2,3\n1,2,3\n", "row 0 .* on line 2 has 3 values.*2 rows are bad"),  # no index of a frame
-        ("t.csv", "a,b,c\nx,y,z,w\nx,y,z\nx,y,z\n", "row 0 .* on line 2 has 4 values, but there are 3 columns. Mend"),
+        ("t.csv", "a,b,c\nx,y,z,w\nx,y,z\nx,y,z\n", "row 0 .* on line 2 has 4 values, but there are 3 columns. Fix"),
         ("t.tsv", "a\tb\nx\ty\t\nx\ty\t\n", "row 0 .* on line 2 has 3 values.*2 rows are bad"),
         ("t.csv.gz", "a,b\n1,2\n3\n", "row 1 .* on line 3 has 1 value, but there are 2 columns"),
         ("t.csv", 'a,b\n1,2\n""\n', "row 1 .* on line 3 has 1 value, but there are 2 columns"),

@@ -220,13 +220,17 @@ def test_adapters(masks):
 
 
 @pytest.mark.parametrize("dropout_from", ["classifier", "last_stage"])
-def test_wrapped_for_several_processes(dropout_from, masks, tmp_path):
+def test_wrapped_for_several_processes(dropout_from, masks, tmp_path, monkeypatch):
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         model = make_resnet(dropout=0.4, dropout_from=dropout_from).double()
         seen = rows_seen(model, ["stem.0"])
-        compare_with_a_loop(model, masks, wrapped=nn.parallel.DistributedDataParallel(model))
+        wrapped = nn.parallel.DistributedDataParallel(model)
+        compare_with_a_loop(model, masks, wrapped=wrapped)
         assert set(seen["stem.0"]) == {ROWS}
+        monkeypatch.undo()
+        inputs = inputs_for(model)
+        assert torch.equal(mc_predict(wrapped, inputs, PASSES, seed=1), mc_predict(model, inputs, PASSES, seed=1))
     finally:
         dist.destroy_process_group()
 
@@ -251,6 +255,7 @@ def test_compiled(dropout_from):
     found = mc_logits(compiled, inputs, PASSES)
     torch.manual_seed(3)
     torch.testing.assert_close(found, mc_logits(model, inputs, PASSES))
+    assert torch.equal(mc_predict(compiled, inputs, PASSES, seed=1), mc_predict(model, inputs, PASSES, seed=1))
 
 
 def test_bfloat16():

@@ -21,6 +21,7 @@ from transformers import (
 
 from clue_hf.models.mc_dropout import PackedDropout, active_dropout, add_classifier_dropout, mc_logits, mc_predict
 from clue_hf.models.shared_masks import SharedMasks, random_bits
+from clue_hf.models.vision import CLUEResNetForImageClassification
 from clue_hf.tasks import TextTask
 
 
@@ -49,11 +50,9 @@ def make_swin():
 
 
 def sharpened(model):
-    """With a classifier that tells inputs apart from the start."""
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name == "classifier.weight":
-                parameter.normal_()
+    """With a classifier that tells inputs apart from the start; that of a residual network does."""
+    if not isinstance(model, CLUEResNetForImageClassification):
+        nn.init.normal_(model.classifier.weight)
     return model
 
 

@@ -73,8 +73,8 @@ def test_the_logits_are_those_of_transformers_own(block, expansion):
     ours = make_resnet(block, stem="imagenet").eval()
     theirs = TheirModel(
         TheirConfig(
-            embedding_size=4,
-            hidden_sizes=[width * expansion for width in (4, 8, 16)],
+            embedding_size=8,
+            hidden_sizes=[width * expansion for width in (8, 16, 32)],
             depths=[1, 1, 2],
             layer_type=block,
             num_labels=5,
@@ -90,7 +90,7 @@ def test_the_logits_are_those_of_transformers_own(block, expansion):
 
 def test_a_preactivation_block_by_hand():
     model = make_resnet("preactivation").eval()
-    block, hidden = model.stages[1][0], torch.randn(2, 4, 8, 8)
+    block, hidden = model.stages[1][0], torch.randn(2, 8, 8, 8)
     activated = F.relu(block.norm1(hidden))
     branch = F.conv2d(activated, block.conv1.weight, stride=2, padding=1)
     branch = F.conv2d(F.relu(block.norm2(branch)), block.conv2.weight, padding=1)
@@ -98,7 +98,7 @@ def test_a_preactivation_block_by_hand():
     torch.testing.assert_close(block(hidden), expected)
     straight = model.stages[2][1]
     nn.init.zeros_(straight.conv2.weight)
-    hidden = torch.randn(2, 16, 4, 4)
+    hidden = torch.randn(2, 32, 4, 4)
     assert torch.equal(straight(hidden), hidden)
     features = F.relu(model.last_norm(model.stages(model.stem(torch.ones(1, 3, 8, 8)))))
     torch.testing.assert_close(model(torch.ones(1, 3, 8, 8)).logits, model.classifier(features.mean((2, 3))))

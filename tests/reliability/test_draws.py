@@ -93,6 +93,17 @@ def test_the_trainers_evaluation_uses_all_its_draws(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["image", "number"])
+def test_the_trainers_evaluation_does_not_depend_on_the_batch_size(kind, tmp_path):
+    """Rows share their masks, so that this holds with dropout too."""
+    metrics = [
+        make_kind(kind, tmp_path, mc_samples=4, per_device_eval_batch_size=size).evaluate() for size in (1, 3, 16)
+    ]
+    for name in ("eval_loss", "eval_error", "eval_uncertainty"):
+        values = [found[name] for found in metrics]
+        assert values == pytest.approx([values[0]] * 3, rel=1e-4), name
+
+
+@pytest.mark.parametrize("kind", ["image", "number"])
 def test_an_evaluator_uses_all_its_draws(kind):
     if kind == "image":
         model = make_class_vit(0.4)

@@ -41,7 +41,7 @@ class ClassificationEvaluator(PredictionEvaluator):
             Its image processor or tokenizer.
         mc_samples (`int`, *optional*):
             Passes with dropout, whose mean counts; 0 for one plain pass. By default 5, or 0 for a model without
-            dropout. The masks depend on the seed, the batch size and the number of the batch: not on the processes.
+            dropout. The masks follow from the seed, and are the same for all rows.
         calibrator (`str` or [`~clue_hf.posthoc.Calibrator`], *optional*):
             A name in [`~clue_hf.posthoc.CALIBRATORS`]: fitted on the validation data, reported beside the raw numbers.
             Or one that was fitted before.

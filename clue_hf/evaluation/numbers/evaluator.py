@@ -38,7 +38,7 @@ class RegressionEvaluator(PredictionEvaluator):
             Its [`~clue_hf.inputs.table_preprocessor.TablePreprocessor`], image processor or tokenizer.
         mc_samples (`int`, *optional*):
             Passes with dropout; 0 for one plain pass. By default 20, or 0 for a model without dropout. The masks
-            depend on the seed, the batch size and the number of the batch: not on the processes.
+            follow from the seed, and are the same for all rows.
         calibrator (`str` or [`~clue_hf.posthoc.QuantileCalibrator`], *optional*):
             `"quantile"`: fitted on the validation data, reported beside the raw numbers. Or one that was fitted
             before.

@@ -46,7 +46,7 @@ class UncertaintyEvaluator:
         resamples (`int`, *optional*, defaults to 2000):
             Bootstrap resamples of the 95 % intervals; 0 for none.
         max_rows (`int`, *optional*):
-            Evaluate the first so many rows of a dataset.
+            Maximum number of rows to evaluate.
         settings:
             Fields of [`~clue_hf.scorers.CollectionSettings`] (`max_new_tokens`, `batch_size`, `num_samples` ...);
             everything else goes to `generate` (`num_beams` ...).

@@ -44,17 +44,7 @@ class ExampleFile(Sequence[Example]):
 
 
 class ExampleLog(ResumableLog):
-    """
-    Takes examples in any order as they are finished, each with its `row`, and returns them in order.
-
-    Args:
-        folder (`Path` or `None`):
-            Where every finished example is written at once; `None` keeps them in memory.
-        signature (`dict`):
-            What the examples depend on: results with another signature are not continued.
-        resume (`bool`, *optional*, defaults to `False`):
-            Continue what the folder holds, finished or not.
-    """
+    """Takes examples in any order as they are finished, each with its `row`, and returns them in order."""
 
     def __init__(self, folder: Path | None, signature: dict[str, Any], resume: bool = False) -> None:
         output, unfinished = (None, None) if folder is None else (folder / FINISHED, folder / UNFINISHED)

@@ -121,9 +121,9 @@ class CLUETabularResNetForRegression(PreTrainedModel):
                 f"columns: (rows, {self.config.num_numeric})."
             )
         if ((rows, 0) if categories is None else categories.shape) != (rows, len(sizes)):
-            found = "missing" if categories is None else f"of shape {tuple(categories.shape)}"
+            problem = "missing" if categories is None else f"of shape {tuple(categories.shape)}"
             raise UserError(
-                f"`categories` is {found}, but for these rows the model takes {len(sizes)} categorical columns: "
+                f"`categories` is {problem}, but for these rows the model takes {len(sizes)} categorical columns: "
                 f"{(rows, len(sizes))}."
             )
         if rows == 1 and self.last_norm.training:

@@ -110,8 +110,8 @@ class CLUEResNetConfig(PreTrainedConfig):
         """
         architecture = _architecture(name.removesuffix("_imagenet"))
         if architecture is None:
-            known = ", ".join([*_SMALL, *_LARGE, "wide_resnet28_10"])
-            raise UserError(f"There is no network {name!r}. Known: {known}; each also with `_imagenet` at the end.")
+            presets = ", ".join([*_SMALL, *_LARGE, "wide_resnet28_10"])
+            raise UserError(f"There is no network {name!r}. Known: {presets}; each also with `_imagenet` at the end.")
         stem = "imagenet" if name.endswith("_imagenet") else "cifar"
         return cls(**{**architecture, "stem": stem, **settings})
 
