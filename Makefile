@@ -32,7 +32,7 @@ test-all: $(READY)  ## run all tests, the slow ones too
 # Trainer, scorers, pipeline, push and commands, where other releases of the dependencies may break something. torch
 # is the one of constraints.txt in both: only that release has a CPU build everywhere.
 VERSION_TESTS = tests/test_package.py tests/test_functional.py tests/test_trainer.py tests/scorers/test_scorers.py \
-	tests/hub/test_pipeline.py tests/hub/test_push.py tests/cli/test_parser.py tests/cli/test_train.py \
+	tests/deploy/test_pipeline.py tests/hub/test_push.py tests/cli/test_parser.py tests/cli/test_train.py \
 	tests/cli/test_predict.py --deselect tests/test_trainer.py::test_torch_compile
 VERSION_TOOLS = pytest pytest-xdist hypothesis tensorboard
 

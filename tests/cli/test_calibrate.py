@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from class_models import digit_splits, make_bert, text_data, train_resnet
-from hub.deployed_models import TARGET, make_folder
+from deploy.deployed_models import TARGET, make_folder
 from sklearn.isotonic import IsotonicRegression
 from transformers import utils
 

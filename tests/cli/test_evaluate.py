@@ -3,7 +3,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hub.deployed_models import make_folder
+from deploy.deployed_models import make_folder
 from processes import run_on_two_processes
 
 from clue_hf import EvaluationReport, UncertaintyEvaluator, pipeline

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from class_models import TEXTS
 from classifiers import image_rows
-from hub.deployed_models import inputs_for, make_folder, make_table_model, save
+from deploy.deployed_models import inputs_for, make_folder, make_table_model, save
 from PIL import Image
 from processes import Forked
 from reliability.worker import predict_slowly

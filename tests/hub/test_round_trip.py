@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hub.deployed_models import KINDS, inputs_for, make_folder
+from deploy.deployed_models import KINDS, inputs_for, make_folder
 from hub.endpoint import run_client
 
 from clue_hf import pipeline
@@ -16,7 +16,7 @@ PUSH_AND_LOAD = """
 import json
 from clue_hf import pipeline
 from clue_hf.hub.push import push_folder
-from hub.deployed_models import inputs_for
+from deploy.deployed_models import inputs_for
 for name, folder in json.loads({folders!r}).items():
     push_folder(folder, f"me/{{name}}")
 answers = {{}}

@@ -17,7 +17,7 @@ from clue_hf.metrics import prediction_rejection_ratio
 from clue_hf.scorers import SCORERS
 
 
-FOLDER = Path(__file__).parents[1] / "fixtures/lm_polygraph"
+FOLDER = Path(__file__).parents[2] / "fixtures/lm_polygraph"
 ROWS = phrase_rows("test", 40, seed=1)
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import psutil
 import pytest
 from classifiers import image_rows
+from deploy.deployed_models import inputs_for, make_folder, table_rows
 from helpers import SENTENCES
-from hub.deployed_models import inputs_for, make_folder, table_rows
 from PIL import Image
 from processes import Forked, free_port, run_command
 from transformers import AutoConfig

@@ -8,9 +8,9 @@ import sys
 import numpy as np
 import pytest
 import torch
+from deploy.deployed_models import inputs_for, make_folder, table_rows
+from deploy.pipelines import SHORT, load
 from helpers import SENTENCES
-from hub.deployed_models import inputs_for, make_folder, table_rows
-from hub.pipelines import SHORT, load
 from transformers import AutoModelForSeq2SeqLM, ViTForImageClassification
 
 from clue_hf import pipeline

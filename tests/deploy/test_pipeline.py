@@ -10,9 +10,9 @@ import torch
 import transformers
 from class_models import TEXTS
 from classifiers import NAMES, image_rows, make_processor
+from deploy.deployed_models import KINDS, inputs_for, table_rows
+from deploy.pipelines import SHORT, TEXT_KINDS, assert_alike, load
 from helpers import SENTENCES
-from hub.deployed_models import KINDS, inputs_for, table_rows
-from hub.pipelines import SHORT, TEXT_KINDS, assert_alike, load
 from PIL import Image
 from scipy import stats
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, ViTForImageClassification
