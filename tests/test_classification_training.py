@@ -315,4 +315,4 @@ def test_the_saved_folder_holds_model_and_processor(tmp_path):
     with torch.no_grad():
         torch.testing.assert_close(model(**inputs).logits, logits, rtol=1e-4, atol=1e-4)
     assert model.config.id2label == dict(enumerate(NAMES))
-    assert ImageTransform.from_processor(processor) == trainer.task.data.transform
+    assert ImageTransform.from_processor(processor) == trainer.task.data.inputs.transform

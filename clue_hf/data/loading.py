@@ -317,7 +317,8 @@ def _read_whole(file: str, kind: str, table: bool, where: str) -> datasets.Datas
 def _read(file: str, kind: str) -> datasets.Dataset:
     settings: dict[str, Any] = {"sep": SEPARATORS[kind], **WORDS} if FORMATS[kind] == "csv" else {}
     verbosity = datasets.logging.get_verbosity()
-    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what cannot be read is told of once, and by us
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what cannot be read is reported once, and by us
+    datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # a local file is nobody's download
     try:
         return datasets.load_dataset(FORMATS[kind], data_files=file, split="train", **settings)
     finally:

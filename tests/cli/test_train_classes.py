@@ -199,7 +199,7 @@ def test_resuming_continues_exactly(here):
         ({**RESNET, "augment": "flip"}, "`augment` must be one of none, crop, crop_flip"),
         ({**RESNET, "objective": "eaut"}, "`objective` must be one of"),
         ({**RESNET, "model_type": "vit", "model_preset": None, "tokenizer_name": "bert"}, "no classifier of images"),
-        ({**VIT, "dropout": "0.3", "image_size": "16"}, "image_size 16 does not go with"),
+        ({**VIT, "dropout": "0.3", "image_size": "16"}, "image_size 16 does not match"),
         ({**VIT, "model_name_or_path": "bert"}, "The image processor 'bert' cannot be loaded"),
         ({**BERT, "label_column": "lable"}, "label_column 'lable' is not in the data"),
         ({**BERT, "source_column": "text"}, "source_column 'text' is not in the data"),
@@ -226,7 +226,7 @@ def test_what_follows_a_training_is_saved_and_loaded_with_the_model(tmp_path, mo
     assert main(["train", QUICKSTART, *settings, *after, "--output_dir", "out"]) == 0
     rows = json.loads(Path("out/results.json").read_text())["rows"]
     names = [row["objective"] for row in rows if row["split"] == "test"]
-    assert names[3:] == ["clue x 2", "clue x 2 + isotonic", "clue x 2 + deup"]
+    assert names[3:] == ["clue x 2", "clue x 2 + deup", "clue x 2 + deup + isotonic"]
     stored = json.loads(Path("out/clue/uncertainty.json").read_text())
     assert (stored["task"], stored["mc_samples"], stored["members"]) == ("classification", 5, ["members/1"])
     assert not list(Path("out").rglob("*.pkl"))
@@ -240,11 +240,11 @@ def test_what_follows_a_training_is_saved_and_loaded_with_the_model(tmp_path, mo
     told = report["description"]["settings"]
     assert (told["mc_samples"], told["members"], told["calibrator"]) == (5, 2, "isotonic")
     assert told["error_predictor"] == "deup"
-    # other masks in evaluation than after training, so the same up to the noise of five passes
+    # the same model, asked again: but for the size of the batches
     trained = {row["objective"]: row for row in rows if row["split"] == "test"}
-    assert report["metrics"]["raw"]["nll"]["value"] == pytest.approx(trained["clue x 2"]["nll"], abs=0.15)
+    assert report["metrics"]["raw"]["nll"]["value"] == pytest.approx(trained["clue x 2"]["nll"], abs=1e-4)
     found = report["metrics"]["raw"]["uncertainty_auc"]["value"]
-    assert found == pytest.approx(trained["clue x 2 + deup"]["uncertainty_auc"], abs=0.05)
+    assert found == pytest.approx(trained["clue x 2 + deup"]["uncertainty_auc"], abs=1e-4)
     again = ClassificationReport.load("report")
     assert again.raw.own_uncertainty is not None
     assert ((again.raw.uncertainty >= 0) & (again.raw.uncertainty <= 1)).all()
@@ -253,7 +253,7 @@ def test_what_follows_a_training_is_saved_and_loaded_with_the_model(tmp_path, mo
 def test_a_calibrator_of_numbers_is_refused_for_classes(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["train", QUICKSTART, "--calibrator", "quantile", "--output_dir", "out"]) == 2
-    assert "'quantile' is not for models of this kind" in capsys.readouterr().err
+    assert "'quantile' is not supported for models that predict classes" in capsys.readouterr().err
 
 
 def test_the_classes_of_a_trained_model_keep_their_outputs(here, capsys):

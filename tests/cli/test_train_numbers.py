@@ -48,9 +48,9 @@ def test_the_quickstart_with_all_that_follows(tmp_path, monkeypatch, capsys):
     assert main(["train", QUICKSTART, *QUICK, *after]) == 0
     rows = rows_of()
     names = [row["objective"] for row in rows]
-    assert names == [f"{name} x 2{more}" for name in ("mse", "clue") for more in ("", " + quantile", " + deup")]
+    assert names == [f"{name} x 2{more}" for name in ("mse", "clue") for more in ("", " + deup", " + deup + quantile")]
     assert all(row["mse"] > 100 for row in rows), "in the units of the target"
-    assert rows[0]["mse"] == rows[2]["mse"]
+    assert rows[0]["mse"] == rows[1]["mse"]
     stored = json.loads(Path("out/clue/uncertainty.json").read_text())
     assert (stored["task"], stored["mc_samples"], stored["members"]) == ("regression", 20, ["members/1"])
     assert stored["calibrator"]["name"] == "quantile"
@@ -93,7 +93,7 @@ def test_other_objectives(here, objective):
         (lambda table: table.head(1), [], ""),
         (lambda table: table[["price"]], [], "no column left"),
         (lambda table: table, ["--objective", "ce"], "'ce' is not for regression"),
-        (lambda table: table, ["--calibrator", "isotonic"], "'isotonic' is not for models of this kind"),
+        (lambda table: table, ["--calibrator", "isotonic"], "'isotonic' is not supported for models that predict numbers"),
         (lambda table: table, ["--mc_samples", "1"], "needs a variance"),
         (lambda table: table, ["--config_overrides", "width=3"], "'width' is not a setting"),
     ],
@@ -160,7 +160,7 @@ def test_texts_and_images_with_a_number(tmp_path, monkeypatch):
         ]
         assert main(["train", *shared, *own, "--dropout", "0.2"]) == 0
         found = rows_of(f"{name}-out")
-        assert [row["objective"] for row in found] == ["clue", "clue + quantile", "clue + deup"]
+        assert [row["objective"] for row in found] == ["clue", "clue + deup", "clue + deup + quantile"]
         assert all(np.isfinite(row["mse"]) for row in found)
         words = ["evaluate", f"{name}-out", "--train_file", file, "--target_column", target, "--test_fraction", "0.2"]
         assert main([*words, "--validation_fraction", "0.2", "--resamples", "0", "--report_dir", "report"]) == 0

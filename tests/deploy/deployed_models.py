@@ -66,7 +66,8 @@ def make_table_folder(folder, ensemble=False, deup=False):
         TargetScale(1.0, 0.3).store(second.config)
         second.save_pretrained(folder / "error_predictor")
         calibrator = QuantileCalibrator([-1.0, 0.5, 2.0], [0.2, 0.5, 0.9])
-        write_uncertainty(folder, error_predictor={"folder": "error_predictor"}, calibrator=calibrator.to_dict())
+        stored = {"error_predictor": {"folder": "error_predictor"}, "calibrated_variance": "predicted"}
+        write_uncertainty(folder, calibrator=calibrator.to_dict(), **stored)
 
 
 def make_number_texts(folder):

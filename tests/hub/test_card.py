@@ -326,7 +326,7 @@ def test_training_is_told_from_the_results_beside_or_above(made, tmp_path):
     assert ModelCard(text).data.base_model == "google-t5/t5-small"
     assert read_training(copy(made / "ce", run / "another")).is_known is False
     (folder / "results.json").write_text("{}")
-    with pytest.raises(UserError, match="no file of clue-hf train"):
+    with pytest.raises(UserError, match="was not written by clue-hf train"):
         write_card(folder)
 
 

@@ -112,10 +112,10 @@ def test_without_a_processor_the_training_data_decides(config):
     torch.testing.assert_close(batch, expected.permute(0, 3, 1, 2), rtol=1e-4, atol=1e-4)
 
 
-def test_a_size_that_the_processor_does_not_make_is_refused(tmp_path):
+def test_a_size_that_the_processor_does_not_make_is_refused(tmp_path, config):
     data = image_training(config, make_processor())
     data.prepare(image_data(), CLUEConfig(str(tmp_path), use_cpu=True, image_size=8), "train")
-    with pytest.raises(UserError, match="image_size 16 does not go with .* 8 x 8 pixels"):
+    with pytest.raises(UserError, match="image_size 16 does not match .* 8 x 8 pixels"):
         data.prepare(image_data(), CLUEConfig(str(tmp_path), use_cpu=True, image_size=16), "train")
 
 

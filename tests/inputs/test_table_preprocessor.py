@@ -309,7 +309,7 @@ def test_files_that_are_not_there_or_no_json(tmp_path):
         TablePreprocessor.from_pretrained(tmp_path)
     with pytest.raises(UserError, match="'nobody/nothing' has no table_preprocessor.json"):
         TablePreprocessor.from_pretrained("nobody/nothing")
-    for text, message in (('{"format_version": 1, ', "no JSON"), ("[]", "damaged")):
+    for text, message in (('{"format_version": 1, ', "not valid JSON"), ("[]", "damaged")):
         (tmp_path / "table_preprocessor.json").write_text(text)
         with pytest.raises(UserError, match=message):
             TablePreprocessor.from_pretrained(tmp_path)
@@ -332,7 +332,7 @@ def put(name, row, value):
 @pytest.mark.parametrize(
     ("table", "settings", "message"),
     [
-        (put("fare", 4, "12,5"), {}, "target_column 'fare' must hold numbers.*row 4 .*'12,5'.*Mend"),
+        (put("fare", 4, "12,5"), {}, "target_column 'fare' must hold numbers.*row 4 .*'12,5'.*Fix"),
         (put("fare", 4, float("inf")), {}, "target_column 'fare' is infinite in row 4"),
         (put("fare", 4, None), {}, "target_column 'fare' has no value in 1 of 60 rows, first in row 4.*drop_missing"),
         (changed(fare=[2.5] * 60), {}, "target_column 'fare' is the same in every training row.*2.5"),

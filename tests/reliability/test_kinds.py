@@ -181,7 +181,7 @@ def test_the_only_whole_checkpoint_outlives_a_save_that_fails(kind, tmp_path, mo
         plain(folder)
 
     monkeypatch.setattr(trainer, "_save_optimizer_and_scheduler", fails)
-    with pytest.raises(UserError, match="could not be saved.*No space left.*as they were"):
+    with pytest.raises(UserError, match="could not be saved.*No space left.*Earlier checkpoints are unchanged"):
         trainer.train()
     assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-2"]
     assert damage(tmp_path / "checkpoint-2") is None

@@ -9,7 +9,9 @@ import pytest
 
 
 PROGRAM = """
-import contextlib, io, json, sys, time
+import contextlib, io, json, os, sys, time
+import datasets
+from huggingface_hub import constants
 from clue_hf import UserError
 from clue_hf.cli.main import main
 from clue_hf.models.loading import load_text_model
@@ -22,6 +24,8 @@ try:
     load_text_model("nobody/nothing")
 except UserError as error:
     found["load"] = str(error)
+constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = False
+os.environ.pop("HF_HUB_OFFLINE")
 print("----", file=sys.stderr, flush=True)
 for name, words in json.loads(sys.argv[1]).items():
     notice_missing_network.cache_clear()

@@ -12,7 +12,7 @@ from transformers import TrainerCallback
 from clue_hf import CLUETrainer, UncertaintyPipeline
 from clue_hf.cli import train as cli
 from clue_hf.cli.main import main, run
-from clue_hf.evaluation.prediction_evaluator import PredictionEvaluator
+from clue_hf.predictors.base import RowPredictor
 from clue_hf.evaluation.text.evaluator import UncertaintyEvaluator
 from clue_hf.experiments.experiment import Experiment
 from clue_hf.training import saving
@@ -138,7 +138,7 @@ def slow(method, seconds):
 def evaluate_slowly(seconds, words):
     """`clue-hf evaluate` with slow batches."""
     UncertaintyEvaluator._judged = slow(UncertaintyEvaluator._judged, seconds)
-    PredictionEvaluator._run = slow(PredictionEvaluator._run, seconds)
+    RowPredictor.run = slow(RowPredictor.run, seconds)
     return main(words)
 
 

@@ -252,7 +252,7 @@ def test_a_metric_that_is_not_defined_says_why(parts):
     ("rows", "settings", "error", "message"),
     [
         ([], {}, ValueError, "no rows"),
-        ([{"a": "x", "b": "y"}], {}, UserError, "The columns are a, b"),
+        ([{"a": "x", "b": "y"}], {}, UserError, "the columns are a, b"),
         ([{"source": "x", "target": None}], {}, UserError, "row 0"),
         (ROWS, {"scorers": ["mps"]}, ValueError, "scorers"),
         (ROWS, {"quality": "blue"}, ValueError, "quality"),
