@@ -131,7 +131,10 @@ def test_two_processes_report_the_same(here):
         ([*DIGITS, "--ood_file", "nothing.npz"], "does not exist"),
         ([*DIGITS, "--binary_task", "3,8"], "needs a classifier of two classes"),
         ([*DIGITS, "--binary_task", "3,cat"], "must name one or two classes"),
-        ([*DIGITS, "--compare", "bert"], "bert is a classifier of texts, and cannot be compared with a classifier of images"),
+        (
+            [*DIGITS, "--compare", "bert"],
+            "bert is a classifier of texts, and cannot be compared with a classifier of images",
+        ),
         ([*DIGITS, "--scorers", "msp"], "--scorers is for language models"),
         ([*DIGITS, "--mc_samples", "-1"], "must not be negative"),
         ([*DIGITS, "--per_device_eval_batch_size", "0"], "at least 1"),

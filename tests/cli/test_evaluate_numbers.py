@@ -193,7 +193,10 @@ def test_two_processes_report_the_same(here):
         ([*VIT, "--source_column", "image"], "--source_column is for texts"),
         ([*VIT, "--target_column", "brigtness"], "Did you mean 'brightness'?"),
         ([*CLUE, "--target_column", "bmi"], "was trained to predict 'progression'"),
-        ([*CLUE, "--compare", "bert"], "bert is a regressor of texts, and cannot be compared with a regressor of tables"),
+        (
+            [*CLUE, "--compare", "bert"],
+            "bert is a regressor of texts, and cannot be compared with a regressor of tables",
+        ),
         ([*CLUE, "--mc_samples", "-1"], "must not be negative"),
         ([*CLUE, "--min_variance", "0"], "must be above 0"),
         ([*CLUE, "--per_device_eval_batch_size", "0"], "at least 1"),

@@ -93,7 +93,11 @@ def test_other_objectives(here, objective):
         (lambda table: table.head(1), [], ""),
         (lambda table: table[["price"]], [], "no column left"),
         (lambda table: table, ["--objective", "ce"], "'ce' is not for regression"),
-        (lambda table: table, ["--calibrator", "isotonic"], "'isotonic' is not supported for models that predict numbers"),
+        (
+            lambda table: table,
+            ["--calibrator", "isotonic"],
+            "'isotonic' is not supported for models that predict numbers",
+        ),
         (lambda table: table, ["--mc_samples", "1"], "needs a variance"),
         (lambda table: table, ["--config_overrides", "width=3"], "'width' is not a setting"),
     ],

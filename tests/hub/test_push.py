@@ -294,7 +294,12 @@ def test_training_pushes_only_the_model(hub, tmp_path):
     done = run_client([str(ROOT / "train.py"), str(config), *words], hub, tmp_path, HF_TOKEN=None)
     assert done.returncode == 0, done.stderr
     repo = hub.repos["me/trained"]
-    assert {name for commit in repo.commits for name in commit.files} == {".gitattributes", "README.md", "uncertainty.json", *T5}
+    assert {name for commit in repo.commits for name in commit.files} == {
+        ".gitattributes",
+        "README.md",
+        "uncertainty.json",
+        *T5,
+    }
     assert "Training in progress, step 2" in [commit.title for commit in repo.commits]
     assert "the states of the optimizer are pickles" in done.stderr
     saved = (tmp_path / "out/clue/model.safetensors").read_bytes()

@@ -12,9 +12,9 @@ from transformers import TrainerCallback
 from clue_hf import CLUETrainer, UncertaintyPipeline
 from clue_hf.cli import train as cli
 from clue_hf.cli.main import main, run
-from clue_hf.predictors.base import RowPredictor
 from clue_hf.evaluation.text.evaluator import UncertaintyEvaluator
 from clue_hf.experiments.experiment import Experiment
+from clue_hf.predictors.base import RowPredictor
 from clue_hf.training import saving
 from clue_hf.training.checkpoints import checkpoints
 
