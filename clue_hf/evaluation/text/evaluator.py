@@ -74,7 +74,7 @@ class UncertaintyEvaluator:
         for name in scorers:
             check_choice("scorers", name, tuple(SCORERS))
         for name in self.qualities:
-            check_choice("quality", name, QUALITIES)
+            check_choice("quality", name, tuple(QUALITIES))
         if not scorers or not self.qualities:
             raise ValueError("Name at least one scorer and one quality.")
         self.scorer_names, self.resamples, self.max_rows = list(scorers), resamples, max_rows
