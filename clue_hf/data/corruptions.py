@@ -9,7 +9,6 @@ published files. Frost (which needs photographs of ice), glass blur and spatter 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from functools import lru_cache
 from io import BytesIO
 from typing import Any
@@ -18,7 +17,8 @@ import numpy as np
 from PIL import Image
 from scipy import ndimage
 
-from ..errors import UserError
+from ..errors import UserError, did_you_mean
+from .image_dataset import pixels_to_image
 
 
 SEVERITIES = (1, 2, 3, 4, 5)
@@ -53,8 +53,7 @@ def corrupt(
         `np.ndarray`: New images of the same shape and type.
     """
     if name not in CORRUPTIONS:
-        close = get_close_matches(str(name), CORRUPTIONS, 1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
+        hint = did_you_mean(str(name), CORRUPTIONS)
         raise UserError(f"There is no corruption {name!r}: use one of {', '.join(CORRUPTIONS)}.{hint}")
     if severity not in SEVERITIES:
         raise UserError(f"The severity of a corruption goes from 1 to 5, but is {severity!r}.")
@@ -251,8 +250,7 @@ def _jpeg_compression(image: np.ndarray, quality: int, generator: np.random.Gene
 
 
 def _picture(image: np.ndarray) -> Image.Image:
-    values = np.rint(image * 255).astype(np.uint8)
-    return Image.fromarray(values[..., 0] if values.shape[-1] == 1 else values)
+    return pixels_to_image(np.rint(image * 255).astype(np.uint8))
 
 
 def _pixels(picture: Image.Image, like: np.ndarray) -> np.ndarray:

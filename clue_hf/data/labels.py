@@ -46,9 +46,14 @@ def label_numbers(dataset: datasets.Dataset, column: str, names: list[str], spli
         row = int(bad[0])
         raise UserError(
             f"Row {row} (counted from 0) of the {split} data has the label {str(values[row])!r}, which the training "
-            f"data does not have: {', '.join(names[:20])}{' ...' if len(names) > 20 else ''}."
+            f"data does not have: {list_names(names)}."
         )
     return np.array([number[name] for name in values.tolist()], dtype=np.int64)
+
+
+def list_names(names: list[str], limit: int = 20) -> str:
+    """The names of classes in a message; of many only the first."""
+    return ", ".join(names[:limit]) + (f" ... {len(names)} in all" if len(names) > limit else "")
 
 
 def _name_numbers(names: list[str]) -> bool:

@@ -7,7 +7,7 @@ import hashlib
 import datasets
 
 from ..errors import UserError
-from .columns import column_values
+from .columns import dataset_values
 
 
 def split_by_source(
@@ -21,7 +21,11 @@ def split_by_source(
     Without a source column every row counts as distinct.
     """
     parts = checked_fractions(fractions)
-    keys = list(map(str, range(len(dataset)))) if source is None else _texts(dataset, source)
+    keys = (
+        list(map(str, range(len(dataset))))
+        if source is None
+        else list(map(str, dataset_values(dataset, source, "source_column")))
+    )
     rows: dict[str, list[int]] = {}
     for row, key in enumerate(keys):
         rows.setdefault(key, []).append(row)
@@ -46,11 +50,6 @@ def checked_fractions(fractions: dict[str, float]) -> dict[str, float]:
     if sum(parts.values()) >= 1:
         raise UserError(f"The fractions of {' and '.join(parts)} leave nothing to train on: {sum(parts.values()):g}.")
     return parts
-
-
-def _texts(dataset: datasets.Dataset, path: str) -> list[str]:
-    column = path if path in dataset.column_names else path.split(".")[0]
-    return [str(value) for value in column_values({column: dataset[column][:]}, path, "source_column")]
 
 
 def _digest(key: str, seed: int) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from difflib import get_close_matches
 from typing import Any
 
 import datasets
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import UserError
+from .columns import unknown_column
 from .lines import SEPARATORS, UNREADABLE_FILE, csv_rows, file_kind, is_text, open_file
 
 
@@ -46,9 +46,7 @@ class Table:
     def column(self, name: str, option: str = "The column") -> pa.Array:
         """The values of a column; raises where there is none of that name, with the nearest name there is."""
         if name not in self.names:
-            close = get_close_matches(name, self.names, 1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-            raise UserError(f"{option} {name!r} is not in the data, whose columns are {', '.join(self.names)}.{hint}")
+            raise unknown_column(self.names, name, option)
         if name not in self._arrays:
             is_dataset = isinstance(self._data, datasets.Dataset)
             if is_dataset and isinstance(self._data.features[name], datasets.Json):

@@ -9,7 +9,7 @@ import datasets
 import numpy as np
 
 from ..errors import UserError
-from .columns import check_column
+from .columns import find_column
 
 
 KNOWN_TARGETS = ("target", "label", "labels", "score", "value", "y")
@@ -30,9 +30,7 @@ class TargetScale:
         """From the training targets; raises where they do not vary."""
         std = float(np.std(targets))
         if not std > 0:
-            raise UserError(
-                f"The target is the same in all training rows ({targets[0]:g}): there is nothing to learn."
-            )
+            raise UserError(f"The target is the same in all training rows ({targets[0]:g}): nothing can be learned.")
         return cls(float(np.mean(targets)), std)
 
     @classmethod
@@ -51,16 +49,7 @@ class TargetScale:
 
 def find_target_column(columns: list[str], target: str | None) -> str:
     """The column of the number to predict: the one named, or the first known name that is there."""
-    if target:
-        check_column(columns, target, "target_column")
-        return target
-    found = next((name for name in KNOWN_TARGETS if name in columns), None)
-    if found is None:
-        raise UserError(
-            f"Cannot infer the column of the number to predict. Set target_column; the columns are "
-            f"{', '.join(columns)}."
-        )
-    return found
+    return find_column(columns, target, KNOWN_TARGETS, "target_column", "number to predict")
 
 
 def target_values(dataset: datasets.Dataset, column: str, split: str = "train") -> np.ndarray:
@@ -69,9 +58,8 @@ def target_values(dataset: datasets.Dataset, column: str, split: str = "train") 
     for row, value in enumerate(values):
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or not np.isfinite(value):
-            found = "missing" if value is None else repr(value)
             raise UserError(
                 f"target_column {column!r} must hold finite numbers, but row {row} (counted from 0) of the {split} "
-                f"data is {found}."
+                f"data is {'missing' if value is None else repr(value)}."
             )
     return np.array(values, dtype=np.float64)

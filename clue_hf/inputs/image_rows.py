@@ -18,7 +18,7 @@ from ..data.corruptions import corrupt
 from ..data.image_dataset import UNREADABLE, ImageDataset, as_pixels, dataset_images, open_image
 from ..errors import UserError
 from .base import Inputs, InputSettings, Rows
-from .images import ImageTransform, eval_collator, make_transform, train_collator
+from .images import ImageCollator, ImageTransform, make_transform
 
 
 @dataclass(frozen=True)
@@ -115,10 +115,10 @@ class ImageInputs(Inputs):
             )
 
     def collator(self, config: Any) -> Any:
-        return None if self.transform is None else eval_collator(self.transform)
+        return None if self.transform is None else ImageCollator(self.transform)
 
     def train_collator(self, config: Any) -> Any:
-        return None if self.transform is None else train_collator(self.transform, config.augment, config.seed)
+        return None if self.transform is None else ImageCollator(self.transform, config.augment, config.seed)
 
 
 def _read_image(value: Any, row: int) -> Image.Image:

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from transformers import ViTImageProcessorPil
 
-from ..data.image_dataset import ImageDataset
+from ..data.image_dataset import ImageDataset, common_size, image_to_pixels, pixels_to_image
 from ..errors import UserError
 
 
@@ -58,9 +58,9 @@ class ImageTransform:
         """An image as uint8 of shape (height, width, channels), with as many channels as the model takes."""
         if isinstance(image, np.ndarray) and image.ndim == 3 and image.shape[-1] == self.num_channels:
             return image
-        picture = image if isinstance(image, Image.Image) else _picture(np.asarray(image))
-        pixels = np.asarray(picture.convert("L" if self.num_channels == 1 else "RGB"))
-        return pixels[..., None] if pixels.ndim == 2 else pixels
+        if not isinstance(image, Image.Image):
+            image = pixels_to_image(np.asarray(image))
+        return image_to_pixels(image, self.num_channels)
 
     def resize(self, pixels: np.ndarray) -> np.ndarray:
         """Resizes, and crops the middle where there is a `shortest_edge`."""
@@ -91,7 +91,7 @@ class ImageTransform:
     def _resized(
         self, pixels: np.ndarray, size: tuple[int, int], box: tuple[int, int, int, int] | None = None
     ) -> np.ndarray:
-        picture = _picture(pixels).resize(size[::-1], Image.Resampling(self.resample), box=box)
+        picture = pixels_to_image(pixels).resize(size[::-1], Image.Resampling(self.resample), box=box)
         return np.asarray(picture).reshape(*size, -1)
 
     def normalize(self, images: torch.Tensor) -> torch.Tensor:
@@ -137,10 +137,6 @@ def _dict(size: Any) -> dict[str, int]:
     return {name: size[name] for name in ("height", "width", "shortest_edge") if size and size.get(name)}
 
 
-def _picture(pixels: np.ndarray) -> Image.Image:
-    return Image.fromarray(pixels[..., 0] if pixels.ndim == 3 and pixels.shape[-1] == 1 else pixels)
-
-
 def make_transform(dataset: ImageDataset, image_size: int | None = None) -> ImageTransform:
     """
     The transform for a training dataset, with its own mean and deviation.
@@ -154,26 +150,13 @@ def make_transform(dataset: ImageDataset, image_size: int | None = None) -> Imag
     size, shortest_edge = dataset.size, None
     if size is None:
         if image_size is None:
-            size = _common_size(dataset)
+            size = common_size(dataset[row]["pixel_values"] for row in range(len(dataset)))
         else:
             shortest_edge = round(image_size * AROUND_CROP)
     if image_size is not None:
         size = (image_size, image_size)
     assert size is not None
     return ImageTransform((int(size[0]), int(size[1])), mean, std, shortest_edge)
-
-
-def _common_size(dataset: ImageDataset) -> tuple[int, int]:
-    """The size of all images; raises at the first that differs."""
-    first = dataset[0]["pixel_values"].shape
-    for row in range(len(dataset)):
-        shape = dataset[row]["pixel_values"].shape
-        if shape != first:
-            raise UserError(
-                f"The images differ in size: row {row} (counted from 0) is {shape[0]} x {shape[1]} pixels, row 0 is "
-                f"{first[0]} x {first[1]}. Set image_size, as in image_size=224."
-            )
-    return first[0], first[1]
 
 
 def image_statistics(dataset: ImageDataset) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -299,13 +282,3 @@ def _places(length: int, share: np.ndarray) -> np.ndarray:
     moved = np.minimum((share * (2 * margin + 1)).astype(np.int64), 2 * margin) - margin
     places = np.abs(np.arange(length) + moved[:, None])
     return np.where(places >= length, 2 * (length - 1) - places, places)
-
-
-def train_collator(transform: ImageTransform, augment: str = "none", seed: int = 42) -> ImageCollator:
-    """The collator of the training data; the trainer tells it the epoch."""
-    return ImageCollator(transform, augment, seed)
-
-
-def eval_collator(transform: ImageTransform) -> ImageCollator:
-    """The collator of all other data: nothing random."""
-    return ImageCollator(transform)

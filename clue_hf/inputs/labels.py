@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from ..data.image_dataset import ImageDataset
-from ..data.labels import class_names, label_numbers
+from ..data.labels import class_names, label_numbers, list_names
 from ..data.targets import TargetScale, find_target_column, target_values
 from ..errors import UserError
 from ..models.kind import unwrap
@@ -114,20 +114,15 @@ def aligned(numbers: np.ndarray, names: list[str], model_names: list[str]) -> np
     nameless = all(name == str(number) for number, name in enumerate(names)) or all(
         name == f"LABEL_{number}" for number, name in enumerate(model_names)
     )
+    ours, theirs = list_names(names, 8), list_names(model_names, 8)
     if len(names) > len(model_names) or not (nameless or len(names) == len(model_names)):
-        raise UserError(
-            f"The classes of the data ({_listed(names)}) are not those of the model ({_listed(model_names)})."
-        )
+        raise UserError(f"The classes of the data ({ours}) are not those of the model ({theirs}).")
     if not nameless:
         logger.warning(
-            f"The classes of the data ({_listed(names)}) are taken for those of the model ({_listed(model_names)}) "
-            "in this order: their names differ."
+            f"The names of the classes differ: those of the data ({ours}) are taken for those of the model ({theirs}) "
+            "in this order."
         )
     return numbers
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:8]) + (f" ... {len(names)} in all" if len(names) > 8 else "")
 
 
 def target_scale(config: Any, processing_class: Any) -> TargetScale:

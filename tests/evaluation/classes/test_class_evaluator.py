@@ -12,7 +12,7 @@ from clue_hf.data.image_dataset import ImageDataset
 from clue_hf.evaluation.classes.evaluator import ClassificationEvaluator
 from clue_hf.evaluation.classes.report import ClassificationReport
 from clue_hf.inputs.image_rows import images_of_file
-from clue_hf.inputs.images import ImageTransform, eval_collator
+from clue_hf.inputs.images import ImageCollator, ImageTransform
 from clue_hf.inputs.labels import aligned
 from clue_hf.metrics import (
     best_threshold,
@@ -60,7 +60,7 @@ def saved(whole_report, tmp_path_factory):
 
 def probabilities_of(model, processor, pixels, passes=0, batch_size=32, seed=42):
     """The mean of passes with dropout, without any of the evaluator's parts but the seeds of its masks."""
-    collate = eval_collator(ImageTransform.from_processor(processor))
+    collate = ImageCollator(ImageTransform.from_processor(processor))
     found = []
     for start in range(0, len(pixels), batch_size):
         batch = collate([{"pixel_values": image} for image in pixels[start : start + batch_size]])
