@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from PIL import Image
 
 from ..data.columns import find_image_columns
 from ..data.corruptions import corrupt
-from ..data.image_dataset import UNREADABLE, ImageDataset, as_pixels, dataset_images, open_image
+from ..data.image_dataset import UNREADABLE, ImageDataset, dataset_images, open_image
 from ..errors import UserError
 from .base import Inputs, InputSettings, Rows
 from .images import ImageCollator, ImageTransform, make_transform
@@ -126,23 +125,3 @@ def _read_image(value: Any, row: int) -> Image.Image:
         return open_image(value)
     except UNREADABLE as error:
         raise UserError(f"Row {row} (counted from 0) is no readable image: {error}") from error
-
-
-def images_of_file(path: str, limit: int | None = None) -> ImageDataset:
-    """The images of an npz file, which need no labels: those from out of the distribution."""
-    file = Path(path).expanduser()
-    if not file.is_file():
-        raise UserError(f"ood_file {path!r} does not exist.")
-    try:
-        with np.load(file, allow_pickle=False) as opened:
-            arrays = {key: opened[key] for key in opened.files}
-    except (OSError, EOFError, zipfile.BadZipFile, AttributeError, ValueError) as error:
-        raise UserError(f"ood_file {path!r} cannot be read as npz: {error}") from error
-    names = [key for key in arrays if arrays[key].ndim >= 3]
-    names = [key for key in names if "test" in key.lower()] or names
-    if len(names) != 1:
-        raise UserError(f"ood_file {path!r} has the arrays {', '.join(arrays)}; it must hold one array of images.")
-    pixels = as_pixels(arrays[names[0]][:limit], f"{names[0]!r} in ood_file {path!r}")
-    if len(pixels) == 0:
-        raise UserError(f"ood_file {path!r} has no rows.")
-    return ImageDataset(pixels, np.zeros(len(pixels), np.int64), ["unknown"])

@@ -9,10 +9,10 @@ from ..data.columns import find_image_columns, find_text_columns
 from ..data.image_dataset import image_dataset
 from ..data.labels import class_names
 from ..data.loading import DataArguments, load_splits
+from ..data.npz import load_ood_images
 from ..errors import UserError
 from ..models.kind import ModelKind
 from .base import InputSettings
-from .image_rows import images_of_file
 
 
 COLUMNS = ("source_column", "target_column", "image_column", "label_column")
@@ -42,7 +42,7 @@ def load_evaluation_data(
     """Loads the data for a model."""
     data.report_splits = list(dict.fromkeys(filter(None, (split, ood_split))))
     data.take_alone(split)
-    ood = images_of_file(ood_file, data.max_eval_samples) if ood_file else None
+    ood = load_ood_images(ood_file, limit=data.max_eval_samples) if ood_file else None
     known = {name: columns.get(name) or getattr(trained, name) for name in COLUMNS}
     try:
         return _load(kind, data, split, known, ood_split, ood)
