@@ -50,9 +50,9 @@ class BadRows:
             raise UserError(f"{where}: no row can be used; {reasons[0]}.")
         kept = np.setdiff1d(np.arange(rows), list(problems))
         self._kept[where] = numbers[kept]
-        found = self.skipped.setdefault(where, {"rows": rows, "skipped": 0, "problems": []})
-        found["skipped"] += len(reasons)
-        found["problems"] = [*found["problems"], *reasons][:MAX_REPORTED]
+        entry = self.skipped.setdefault(where, {"rows": rows, "skipped": 0, "problems": []})
+        entry["skipped"] += len(reasons)
+        entry["problems"] = [*entry["problems"], *reasons][:MAX_REPORTED]
         more = f" and {len(reasons) - 3:,} more" if len(reasons) > 3 else ""
         logger.warning(f"{where}: {len(reasons):,} of {rows:,} rows are skipped: {'; '.join(reasons[:3])}{more}.")
         return kept
@@ -63,8 +63,8 @@ class BadRows:
 
     def summary(self, where: str) -> str:
         """As in "3 of 100 rows skipped", of the file or split whose name begins so; empty where none were."""
-        found = next((found for name, found in self.skipped.items() if name.startswith(where)), None)
-        return f"{found['skipped']:,} of {found['rows']:,} rows skipped" if found else ""
+        entry = next((entry for name, entry in self.skipped.items() if name.startswith(where)), None)
+        return f"{entry['skipped']:,} of {entry['rows']:,} rows skipped" if entry else ""
 
     def summaries(self) -> list[str]:
         """A sentence for each file or split of which some were skipped."""
@@ -84,9 +84,8 @@ def read_by_line(path: str, where: str, bad_rows: BadRows, table: bool = False) 
         lines = list(read_lines(path))
     except UNREADABLE_FILE as error:
         raise UserError(f"{where} cannot be read: {error}") from error
-    bad = {row: f"{line.place}{line.problem}" for row, line in enumerate(lines) if line.row is None}
-    kept = bad_rows.kept_rows(where, bad, len(lines))
-    rows = [row for number in kept if (row := lines[number].row) is not None]
+    bad_rows.kept_rows(where, {row: line for row, line in enumerate(lines) if isinstance(line, str)}, len(lines))
+    rows = [line for line in lines if isinstance(line, dict)]
     if not rows:
         raise UserError(f"{where} has no rows.")
     try:
@@ -154,12 +153,8 @@ def unusual_values(values: list[Any], what: str) -> Iterator[tuple[int, str]]:
             yield row, f"a {kind_of(value)}, {str(value)[:40]!r}, where others have a {usual},"
         elif what == "number" and not math.isfinite(value):
             yield row, f"{value}"
-        elif what == "class" and usual == "number" and not _is_class(value):
+        elif what == "class" and usual == "number" and not (0 <= value < math.inf and value % 1 == 0):
             yield row, f"{value}, which is not a class number,"
-
-
-def _is_class(number: float) -> bool:
-    return math.isfinite(number) and number >= 0 and number % 1 == 0
 
 
 def kind_of(value: Any) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,10 @@ from ..errors import UserError
 from ..offline import notice_missing_network
 from ..settings import setting
 from .bad_rows import POLICIES, BadRows, bad_texts, read_by_line
-from .columns import check_column, find_image_columns, find_pair, find_text_columns, has_images
+from .columns import check_column
 from .labels import check_classes, split_by_label
 from .lines import SEPARATORS, UNREADABLE_FILE, file_kind, is_misread
-from .needs import as_plain, bad_cells, bad_values, needed_columns
+from .needs import RowNeeds, as_plain, bad_cells, bad_values
 from .npz import load_npz
 from .splits import split_by_source
 from .tables import WORDS, check_header, read_csv
@@ -29,7 +28,6 @@ from .targets import find_target_column
 EMBEDDED = "embedded:"
 FORMATS = {"json": "json", "jsonl": "json", "csv": "csv", "tsv": "csv", "parquet": "parquet"}
 SPLITS = ("train", "validation", "test")
-EMBEDDED_NAMES = ("phrases", "digits", "diabetes")
 
 
 @dataclass
@@ -82,14 +80,8 @@ class DataArguments:
     @property
     def table_columns(self) -> dict[str, Any]:
         """How the columns of a table are to be taken."""
-        names = (
-            "numeric_columns",
-            "categorical_columns",
-            "datetime_columns",
-            "ignored_columns",
-            "drop_missing_target",
-        )
-        return {name: getattr(self, name) for name in names}
+        names = [f"{kind}_columns" for kind in ("numeric", "categorical", "datetime", "ignored")]
+        return {name: getattr(self, name) for name in (*names, "drop_missing_target")}
 
 
 def load_splits(
@@ -105,40 +97,30 @@ def load_splits(
     The splits train, validation and test of the data that the arguments name; missing ones are split off.
 
     Texts are split by their source, images by their row, each class alike, and rows with a number to predict (the
-    task `"regression"`) by their row. Rows are images where `image` names a column, or where they have one with a
-    usual name and no usual columns of texts. Files of a `table` are read with all rows of a column in view.
+    task `"regression"`) by their row. [`RowNeeds`] tells which columns are used. Files of a `table` are read with all
+    rows of a column in view.
     """
-    usable = partial(_usable, arguments, source, target, image, label, task, table)
-    given = _load(arguments, table, usable)
-    train = _named(given, arguments.train_split, "train_split")
-    images = None
-    if task != "regression" and (image or has_images(train.column_names, source, target)):
-        images = find_image_columns(train.column_names, image, label)
-    wanted = {"train": arguments.train_split, **_evaluation_splits(arguments, given, images is not None)}
-    splits = {name: _named(given, split, f"{name}_split") for name, split in wanted.items() if split is not None}
-    for name in arguments.report_splits:
-        if name in given and name not in splits:
-            splits[name] = given[name]
+    needs = RowNeeds(source, target, image, label, task, table)
+    loaded = _load(arguments, needs)
+    train = _named(loaded, arguments.train_split, "train_split")
+    images = needs.image_and_class(train.column_names)
+    wanted = {"train": arguments.train_split, **_evaluation_splits(arguments, loaded, images is not None)}
+    splits = {name: _named(loaded, split, f"{name}_split") for name, split in wanted.items() if split is not None}
+    splits |= {name: loaded[name] for name in arguments.report_splits if name in loaded and name not in splits}
     if arguments.dataset_name and not arguments.dataset_name.startswith(EMBEDDED):
-        splits = {
-            name: usable(rows, f"The {name} data of {arguments.dataset_name!r}") for name, rows in splits.items()
-        }
+        where = "The {} data of " + repr(arguments.dataset_name)
+        splits = {name: _usable(arguments, needs, rows, where.format(name)) for name, rows in splits.items()}
         train = splits["train"]
     fractions = {"validation": arguments.validation_fraction, "test": arguments.test_fraction}
     missing = {name: fraction for name, fraction in fractions.items() if name not in splits}
-    if any(missing.values()):
-        if images:
-            splits.update(split_by_label(train, missing, arguments.split_seed, images[1]))
-        elif task == "regression":
-            splits.update(split_by_source(train, missing, arguments.split_seed, None))
-        else:
-            has_classes = label or task == "classification"
-            columns = train.column_names
-            key = find_text_columns(columns, source, label)[0] if has_classes else _key(columns, source, target)
-            splits.update(split_by_source(train, missing, arguments.split_seed, key))
+    if any(missing.values()) and images:
+        splits.update(split_by_label(train, missing, arguments.split_seed, images[1]))
+    elif any(missing.values()):
+        text = None if task == "regression" else next(iter(needs.columns(train.column_names)))
+        splits.update(split_by_source(train, missing, arguments.split_seed, None if text == "input_ids" else text))
     for name in arguments.report_splits:
         if name not in splits:
-            splits[name] = _named(given, name, "report_splits")
+            splits[name] = _named(loaded, name, "report_splits")
     if images:
         check_classes(splits, images[1])
     limits = {"train": arguments.max_train_samples}
@@ -148,55 +130,40 @@ def load_splits(
 
 
 def _evaluation_splits(
-    arguments: DataArguments, given: dict[str, datasets.Dataset], images: bool
+    arguments: DataArguments, loaded: dict[str, datasets.Dataset], images: bool
 ) -> dict[str, str | None]:
-    """Which of the given splits to validate and to test on: those named, or those called so."""
-    validation = arguments.validation_split or ("validation" if "validation" in given else None)
+    """Which of the loaded splits to validate and to test on: those named, or those called so."""
+    validation = arguments.validation_split or ("validation" if "validation" in loaded else None)
     if images and not arguments.validation_split and arguments.test_split == "validation":
         validation = None  # ImageNet is tested on it, its test images have no labels: validate on training rows
-    return {"validation": validation, "test": arguments.test_split or ("test" if "test" in given else None)}
+    return {"validation": validation, "test": arguments.test_split or ("test" if "test" in loaded else None)}
 
 
-def _named(given: dict[str, datasets.Dataset], split: str, option: str) -> datasets.Dataset:
-    if split not in given:
-        raise UserError(f"{option} {split!r} is not in the data, which has {', '.join(given)}.")
-    if len(given[split]) == 0:
+def _named(loaded: dict[str, datasets.Dataset], split: str, option: str) -> datasets.Dataset:
+    if split not in loaded:
+        raise UserError(f"{option} {split!r} is not in the data, which has {', '.join(loaded)}.")
+    if len(loaded[split]) == 0:
         raise UserError(f"The split {split!r} has no rows.")
-    return given[split]
+    return loaded[split]
 
 
 def _usable(
-    arguments: DataArguments,
-    source: str | None,
-    target: str | None,
-    image: str | None,
-    label: str | None,
-    task: str,
-    table: bool,
-    rows: datasets.Dataset,
-    where: str,
-    from_csv: bool = False,
+    arguments: DataArguments, needs: RowNeeds, rows: datasets.Dataset, where: str, from_csv: bool = False
 ) -> datasets.Dataset:
-    """The rows that have what the task needs, with the numbers of those that have not."""
+    """The rows that have what the task needs."""
     bad_rows, columns = arguments.bad_rows, rows.column_names
     try:
-        number = find_target_column(columns, target or label) if table else ""
-        opened = bad_rows.policy == "skip"
-        needed = {} if table else needed_columns(columns, source, target, image, label, task, opened)
+        if needs.table:
+            target = find_target_column(columns, needs.target or needs.label)
+        else:
+            needed = needs.columns(columns, open_images=bad_rows.policy == "skip")
     except UserError:
         return rows  # without its columns: reported where they are used
-    if table:
+    if needs.table:
         named = (arguments.categorical_columns or [], arguments.ignored_columns or [], arguments.drop_missing_target)
-        return bad_rows.keep_good(rows, where, bad_cells(rows, number, *named))
+        return bad_rows.keep_good(rows, where, bad_cells(rows, target, *named))
     problems = bad_values(rows, needed, from_csv)
     return as_plain(bad_rows.keep_good(rows, where, problems), rows, needed, from_csv) if problems else rows
-
-
-def _key(columns: list[str], source: str | None, target: str | None) -> str | None:
-    """What makes two rows the same example: the source text, where the rows are pairs."""
-    if {"messages", "text"} & set(columns) and not source:
-        return next(name for name in ("messages", "text") if name in columns)
-    return None if "input_ids" in columns else find_pair(columns, source, target)[0]
 
 
 def _first(split: datasets.Dataset, limit: int | None) -> datasets.Dataset:
@@ -205,42 +172,35 @@ def _first(split: datasets.Dataset, limit: int | None) -> datasets.Dataset:
     return split if limit is None else split.select(range(min(limit, len(split))))
 
 
-def _load(
-    arguments: DataArguments, table: bool, usable: Callable[..., datasets.Dataset]
-) -> dict[str, datasets.Dataset]:
-    files = {name: getattr(arguments, f"{name}_file") for name in SPLITS}
-    if arguments.dataset_name and any(files.values()):
+def _load(arguments: DataArguments, needs: RowNeeds) -> dict[str, datasets.Dataset]:
+    files = {name: path for name in SPLITS if (path := getattr(arguments, f"{name}_file"))}
+    if arguments.dataset_name and files:
         raise UserError("Give dataset_name or files (train_file ...), not both.")
     if arguments.dataset_name:
         return _load_named(arguments.dataset_name, arguments.dataset_config, arguments.dataset_revision)
-    if not any(files.values()) or not files.get(arguments.train_split, files["train"]):
+    if (arguments.train_split if arguments.train_split in SPLITS else "train") not in files:
         raise UserError("No data: set dataset_name or train_file.")
-    if arguments.split_column and files["train"] and not _is_npz(files["train"]):
-        rows = load_file(files["train"], "train_file", table, arguments.bad_rows)
-        rows = usable(rows, f"train_file {files['train']!r}", file_kind(files["train"]) in SEPARATORS)
-        return _by_column(rows, arguments.split_column)
-    given: dict[str, datasets.Dataset] = {}
+    loaded: dict[str, datasets.Dataset] = {}
     for name, path in files.items():
-        if path and _is_npz(path):
-            given.update(_load_npz_file(path, name))
-        elif path:
-            rows = load_file(path, f"{name}_file", table, arguments.bad_rows)
-            given[name] = usable(rows, f"{name}_file {path!r}", file_kind(path) in SEPARATORS)
-    return given
-
-
-def _is_npz(path: str) -> bool:
-    return path.lower().endswith(".npz")
+        if path.lower().endswith(".npz"):
+            loaded.update(_load_npz_file(path, name))
+            continue
+        rows = load_file(path, f"{name}_file", needs.table, arguments.bad_rows)
+        is_csv = file_kind(path) in SEPARATORS
+        loaded[name] = _usable(arguments, needs, rows, f"{name}_file {path!r}", is_csv)
+        if name == "train" and arguments.split_column:
+            return _by_column(loaded[name], arguments.split_column)
+    return loaded
 
 
 def _load_npz_file(path: str, name: str) -> dict[str, datasets.Dataset]:
     """All splits of the training file; of another file its split of that name, or the only one."""
-    found = load_npz(path, f"{name}_file", name)
+    splits = load_npz(path, f"{name}_file", name)
     if name == "train":
-        return found
-    if name not in found and len(found) > 1:
-        raise UserError(f"{name}_file {path!r} has the splits {', '.join(found)}, none of which is {name!r}.")
-    return {name: found.get(name, next(iter(found.values())))}
+        return splits
+    if name not in splits and len(splits) > 1:
+        raise UserError(f"{name}_file {path!r} has the splits {', '.join(splits)}, none of which is {name!r}.")
+    return {name: splits.get(name, next(iter(splits.values())))}
 
 
 def _load_named(name: str, config: str | None, revision: str | None) -> dict[str, datasets.Dataset]:
@@ -263,20 +223,17 @@ def _load_named(name: str, config: str | None, revision: str | None) -> dict[str
 
 
 def _load_embedded(name: str) -> dict[str, datasets.Dataset]:
-    if name not in EMBEDDED_NAMES:
-        choices = " or ".join(EMBEDDED + name for name in EMBEDDED_NAMES)
+    from .embedded import diabetes, digits, phrases
+
+    loaders: dict[str, Callable[[], dict[str, datasets.Dataset]]] = {
+        "phrases": phrases.load_phrases,
+        "digits": digits.load_digits_splits,
+        "diabetes": diabetes.load_diabetes_splits,
+    }
+    if name not in loaders:
+        choices = " or ".join(EMBEDDED + known for known in loaders)
         raise UserError(f"There is no embedded dataset {name!r}: use {choices}.")
-    if name == "digits":
-        from .embedded.digits import load_digits_splits
-
-        return load_digits_splits()
-    if name == "diabetes":
-        from .embedded.diabetes import load_diabetes_splits
-
-        return load_diabetes_splits()
-    from .embedded.phrases import load_phrases
-
-    return load_phrases()
+    return loaders[name]()
 
 
 def load_file(path: str, option: str, table: bool = False, bad_rows: BadRows | None = None) -> datasets.Dataset:

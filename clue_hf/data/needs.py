@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import datasets
@@ -27,34 +28,46 @@ FEW = {"number": 0.5, "class": 0.05}
 AS_NAMES = " (if it names a class: write the file as jsonl, where labels that are texts are names)"
 
 
-def needed_columns(
-    columns: list[str],
-    source: str | None,
-    target: str | None,
-    image: str | None,
-    label: str | None,
-    task: str,
-    open_images: bool = False,
-) -> dict[str, str]:
+@dataclass(frozen=True)
+class RowNeeds:
     """
-    The columns that every row needs, each with what it holds: `"value"`, `"number"`, `"class"` or, where they are to
-    be opened, `"image"`. The task is that of a model, `"auto"` for one that columns tell.
+    The columns that a task needs: those named, or those with the usual names.
+
+    The task is that of a model, `"auto"` for one that the columns tell. Rows are images where `image` names a column,
+    or where they have one with a usual name and no usual columns of texts.
     """
-    picture = "image" if open_images else "value"
-    if task == "regression":
-        number = find_target_column(columns, target or label)
-        if image or has_images(columns, source, None):
-            return {find_image_columns(columns, image, number)[0]: picture, number: "number"}
-        return {find_text_columns(columns, source, number)[0]: "value", number: "number"}
-    if image or has_images(columns, source, target):
-        image, label = find_image_columns(columns, image, label)
-        return {image: picture, label: "class"}
-    if label or task == "classification":
-        source, label = find_text_columns(columns, source, label)
-        return {source: "value", label: "class"}
-    if not source and not target and (known := next((name for name in KNOWN_TEXTS if name in columns), None)):
-        return {known: "value"}
-    return dict.fromkeys(find_pair(columns, source, target), "value")
+
+    source: str | None
+    target: str | None
+    image: str | None = None
+    label: str | None = None
+    task: str = "auto"
+    table: bool = False
+
+    def image_and_class(self, columns: list[str]) -> tuple[str, str] | None:
+        """The columns of an image and its class, where images are classified."""
+        if self.task == "regression" or not (self.image or has_images(columns, self.source, self.target)):
+            return None
+        return find_image_columns(columns, self.image, self.label)
+
+    def columns(self, columns: list[str], open_images: bool = False) -> dict[str, str]:
+        """
+        The columns that every row needs, each with what it holds: `"value"`, `"number"`, `"class"` or, where they are
+        to be opened, `"image"`. The first one is that of the model's inputs.
+        """
+        picture = "image" if open_images else "value"
+        if self.task == "regression":
+            number = find_target_column(columns, self.target or self.label)
+            if self.image or has_images(columns, self.source, None):
+                return {find_image_columns(columns, self.image, number)[0]: picture, number: "number"}
+            return {find_text_columns(columns, self.source, number)[0]: "value", number: "number"}
+        if images := self.image_and_class(columns):
+            return {images[0]: picture, images[1]: "class"}
+        if self.label or self.task == "classification":
+            text, label = find_text_columns(columns, self.source, self.label)
+            return {text: "value", label: "class"}
+        known = None if self.source or self.target else next((name for name in KNOWN_TEXTS if name in columns), None)
+        return dict.fromkeys([known] if known else find_pair(columns, self.source, self.target), "value")
 
 
 def bad_values(dataset: datasets.Dataset, needed: dict[str, str], from_csv: bool = False) -> dict[int, str]:
@@ -87,10 +100,10 @@ def _bad_column(dataset: datasets.Dataset, path: str, what: str, from_csv: bool)
         if numbers is None and what == "number":
             return
         values = numbers or values
-    found = list(_unreadable_images(values) if what == "image" else unusual_values(values, what))
-    if what == "class" and len(found) == len(values):
+    problems = list(_unreadable_images(values) if what == "image" else unusual_values(values, what))
+    if what == "class" and len(problems) == len(values):
         return
-    for row, problem in found:
+    for row, problem in problems:
         hint = AS_NAMES if from_csv and what == "class" and isinstance(values[row], str) else ""
         yield row, f"has {problem} in column {path!r}{hint}"
 

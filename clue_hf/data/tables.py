@@ -38,35 +38,34 @@ class Table:
     def __init__(self, data: Any) -> None:
         if isinstance(data, (datasets.DatasetDict, datasets.IterableDataset)) or not hasattr(data, "__getitem__"):
             raise UserError(f"A table is a datasets.Dataset or a dict of columns, not a {type(data).__name__}.")
-        self._data = data.with_format("arrow") if isinstance(data, datasets.Dataset) else data
-        self._arrays: dict[str, pa.Array] = {}
-        self.names: list[str] = data.column_names if isinstance(data, datasets.Dataset) else list(data)
-        self.num_rows = len(data) if isinstance(data, datasets.Dataset) else _common_length(data, self.names)
+        self._data, self._arrays = data, dict[str, pa.Array]()
+        self._features = data.features if isinstance(data, datasets.Dataset) else None
+        self.names: list[str] = list(data) if self._features is None else data.column_names
+        self.num_rows = _common_length(data, self.names) if self._features is None else len(data)
 
     def column(self, name: str, option: str = "The column") -> pa.Array:
         """The values of a column; raises where there is none of that name, with the nearest name there is."""
         if name not in self.names:
             raise unknown_column(self.names, name, option)
         if name not in self._arrays:
-            is_dataset = isinstance(self._data, datasets.Dataset)
-            if is_dataset and isinstance(self._data.features[name], datasets.Json):
-                self._arrays[name] = _mixed(self._data, name)
+            if self._features is None:
+                self._arrays[name] = _as_array(self._data[name], name)
             else:
-                values = self._data[name]
-                self._arrays[name] = _plain(values[:]) if is_dataset else _as_array(values, name)
+                read = _mixed if isinstance(self._features[name], datasets.Json) else _arrow_column
+                self._arrays[name] = read(self._data, name)
         return self._arrays[name]
 
     def class_names(self, name: str) -> list[str]:
         """The names of the classes where a column is a `ClassLabel`."""
-        feature = self._data.features[name] if isinstance(self._data, datasets.Dataset) else None
+        feature = self._features[name] if self._features else None
         return list(feature.names) if isinstance(feature, datasets.ClassLabel) else []
 
 
 def _common_length(data: Any, names: list[str]) -> int:
     for name in names:
         if isinstance(data[name], str) or not hasattr(data[name], "__len__") or getattr(data[name], "ndim", 1) == 0:
-            found = repr(data[name])[:40]
-            raise UserError(f"The column {name!r} must be a list of values, but is {found}: one row is a list of one.")
+            value = repr(data[name])[:40]
+            raise UserError(f"The column {name!r} must be a list of values, but is {value}: one row is a list of one.")
     lengths = {name: len(data[name]) for name in names}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name!r} {length}" for name, length in lengths.items())
@@ -89,8 +88,12 @@ def _mixed(dataset: datasets.Dataset, name: str) -> pa.Array:
     """A column of a jsonl file with values of several types, as texts; as it is where most are lists or objects."""
     values = dataset.with_format(None)[name][:]
     if 2 * sum(isinstance(value, (list, dict)) for value in values) > len(values):
-        return _plain(dataset[name][:])
+        return _arrow_column(dataset, name)
     return pa.array([_text(value, ()) for value in values], pa.large_string())
+
+
+def _arrow_column(dataset: datasets.Dataset, name: str) -> pa.Array:
+    return _plain(dataset.with_format("arrow")[name][:])
 
 
 def _plain(array: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -125,8 +125,3 @@ class Inputs(ABC):
     def train_collator(self, config: Any) -> Any:
         """The same in training, where examples are varied; `None` where they are not."""
         return None
-
-
-def shown(value: Any) -> str:
-    """A value in an error message."""
-    return "empty (null)" if value is None else f"a {type(value).__name__}: {str(value)[:40]!r}"

@@ -68,7 +68,6 @@ class ImageInputs(Inputs):
     """Images: paths, Pillow images, arrays of pixels (uint8), or encoded bytes."""
 
     modality = "image"
-    used_settings = ()
 
     def __init__(self, processor: Any = None, settings: InputSettings | None = None) -> None:
         self.processing_class, self.settings = processor, settings or InputSettings()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,7 +52,7 @@ class ImageTransform:
 
     def __call__(self, images: Any) -> torch.Tensor:
         """Float images (rows, channels, height, width) from a list of arrays or Pillow images."""
-        return self.normalize(torch.from_numpy(np.stack([self.resize(self.pixels(image)) for image in images])))
+        return self.normalize(_stacked(self.resize(self.pixels(image)) for image in images))
 
     def pixels(self, image: Any) -> np.ndarray:
         """An image as uint8 of shape (height, width, channels), with as many channels as the model takes."""
@@ -137,6 +137,10 @@ def _dict(size: Any) -> dict[str, int]:
     return {name: size[name] for name in ("height", "width", "shortest_edge") if size and size.get(name)}
 
 
+def _stacked(images: Iterable[np.ndarray]) -> torch.Tensor:
+    return torch.from_numpy(np.stack(list(images)))
+
+
 def make_transform(dataset: ImageDataset, image_size: int | None = None) -> ImageTransform:
     """
     The transform for a training dataset, with its own mean and deviation.
@@ -147,16 +151,11 @@ def make_transform(dataset: ImageDataset, image_size: int | None = None) -> Imag
     if image_size is not None and image_size < 1:
         raise UserError(f"image_size must be at least 1, but is {image_size}.")
     mean, std = image_statistics(dataset)
-    size, shortest_edge = dataset.size, None
-    if size is None:
-        if image_size is None:
-            size = common_size(dataset[row]["pixel_values"] for row in range(len(dataset)))
-        else:
-            shortest_edge = round(image_size * AROUND_CROP)
     if image_size is not None:
-        size = (image_size, image_size)
-    assert size is not None
-    return ImageTransform((int(size[0]), int(size[1])), mean, std, shortest_edge)
+        shortest_edge = round(image_size * AROUND_CROP) if dataset.size is None else None
+        return ImageTransform((image_size, image_size), mean, std, shortest_edge)
+    size = dataset.size or common_size(dataset[row]["pixel_values"] for row in range(len(dataset)))
+    return ImageTransform((int(size[0]), int(size[1])), mean, std)
 
 
 def image_statistics(dataset: ImageDataset) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -208,10 +207,7 @@ class ImageCollator:
     def __call__(self, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
         transform = self.transform
         pixels = [transform.pixels(_image(row)) for row in rows]
-        if self.augment == "none":
-            images = torch.from_numpy(np.stack([transform.resize(image) for image in pixels]))
-        else:
-            images = self._augmented(pixels)
+        images = _stacked(map(transform.resize, pixels)) if self.augment == "none" else self._augmented(pixels)
         batch = {"pixel_values": transform.normalize(images)}
         labels = [row["labels"] if "labels" in row else row.get("label") for row in rows]
         if all(label is not None for label in labels):
@@ -221,14 +217,11 @@ class ImageCollator:
         return batch
 
     def _augmented(self, pixels: list[np.ndarray]) -> torch.Tensor:
-        draws = self._draws(pixels)
+        draws, transform = self._draws(pixels), self.transform
         flip, crop = draws[:, 0] < 0.5 * (self.augment == "crop_flip"), draws[:, 1:]
-        transform = self.transform
         if transform.shortest_edge is None:
-            images = torch.from_numpy(np.stack([transform.resize(image) for image in pixels]))
-            return shift_and_flip(images, crop[:, :2], flip)
-        cropped = [transform.resized_crop(image, draw) for image, draw in zip(pixels, crop, strict=True)]
-        return shift_and_flip(torch.from_numpy(np.stack(cropped)), None, flip)
+            return shift_and_flip(_stacked(map(transform.resize, pixels)), crop[:, :2], flip)
+        return shift_and_flip(_stacked(map(transform.resized_crop, pixels, crop)), None, flip)
 
     def _draws(self, pixels: list[np.ndarray], count: int = 41) -> np.ndarray:
         """Numbers from 0 to 1 for each image: one for the flip, four for each of ten tries at a crop."""

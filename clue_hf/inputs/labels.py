@@ -153,12 +153,6 @@ class TrainingData:
             self.inputs.fit(dataset, config.image_size)
         return dataset
 
-    def collator(self, config: Any) -> Any:
-        return self.inputs.collator(config)
-
-    def train_collator(self, config: Any) -> Any:
-        return self.inputs.train_collator(config)
-
     def _prepared(self, dataset: datasets.Dataset, config: Any, split: str) -> Any:
         if len(dataset) == 0:
             raise UserError(f"The {split} data has no rows.")

@@ -64,13 +64,9 @@ def _load(
         return EvaluationData(splits[split], columns, splits.get("validation"))
     images = kind.modality == "image"
     splits = load_splits(data, source, None, image, label if images else label or "label")
-    names_in_train = splits["train"].column_names
-    _, found = (
-        find_image_columns(names_in_train, image, label)
-        if images
-        else find_text_columns(names_in_train, source, label)
-    )
-    names, positive = class_names(splits["train"], found), 1
+    train, find = splits["train"], find_image_columns if images else find_text_columns
+    _, label_column = find(train.column_names, image if images else source, label)
+    names, positive = class_names(train, label_column), 1
     chosen = {name: splits[name] for name in (*data.report_splits, "validation") if name in splits}
     if images:
         chosen = {name: image_dataset(rows, image, label, names, name) for name, rows in chosen.items()}

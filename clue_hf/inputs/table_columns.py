@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -74,13 +74,9 @@ class TableColumn:
         indices = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
         return indices, texts.null_count, int((indices == 0).sum()) - texts.null_count
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> TableColumn:
-        """What `to_dict` described."""
+        """The column of such a dict as `asdict` makes."""
         features = tuple(Feature(**feature) for feature in content["features"])
         numbers = [number for feature in features for number in (feature.fill, feature.mean, feature.std)]
         if content["kind"] not in KINDS or not np.isfinite(numbers).all():

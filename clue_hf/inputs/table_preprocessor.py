@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from transformers.utils import cached_file
 
 from ..data.tables import Table, as_numbers
 from ..errors import UserError
+from ..files import write_json
 from ..offline import notice_missing_network
 from .table_columns import TableColumn, fit_column, mean_and_std, share
 
@@ -98,8 +99,8 @@ class TablePreprocessor:
         for name in table.names:
             if name == target_column or kinds.get(name) == "ignored":
                 continue
-            column, found = fit_column(table, name, kinds.get(name), kept)
-            notes += found
+            column, column_notes = fit_column(table, name, kinds.get(name), kept)
+            notes += column_notes
             if column is not None:
                 columns.append(column)
         if not columns:
@@ -166,8 +167,7 @@ class TablePreprocessor:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
-        content = {"format_version": FORMAT_VERSION, **vars(self)}
-        return {**content, "columns": [column.to_dict() for column in self.columns], "notes": list(self.notes)}
+        return {"format_version": FORMAT_VERSION, **asdict(self)}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> TablePreprocessor:
@@ -194,8 +194,7 @@ class TablePreprocessor:
         """Writes `table_preprocessor.json` into a folder."""
         folder = Path(save_directory)
         folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(self.to_dict(), allow_nan=False, ensure_ascii=False, indent=1)
-        (folder / FILE_NAME).write_text(text + "\n", encoding="utf-8")
+        write_json(folder / FILE_NAME, self.to_dict(), allow_nan=False, ensure_ascii=False, indent=1, default=None)
         return [str(folder / FILE_NAME)]
 
     @classmethod
@@ -221,9 +220,7 @@ class TablePreprocessor:
         try:
             content = json.loads(Path(str(path)).read_text(encoding="utf-8"))
         except ValueError as error:
-            raise UserError(
-                f"{path} is damaged, it is not valid JSON ({error}): take it again from the model."
-            ) from error
+            raise UserError(f"{path} is not valid JSON ({error}): take it again from the model.") from error
         return cls.from_dict(content)
 
 

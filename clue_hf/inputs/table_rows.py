@@ -10,9 +10,10 @@ import datasets
 import numpy as np
 import torch
 
+from ..data.columns import describe_value
 from ..data.tables import Table, as_numbers
 from ..errors import UserError
-from .base import Inputs, InputSettings, Rows, shown
+from .base import Inputs, InputSettings, Rows
 from .table_preprocessor import TablePreprocessor
 
 
@@ -95,7 +96,7 @@ class TableInputs(Inputs):
         """Rows as columns. A missing value is `None`; a column that a row does not have may be a mistake."""
         for number, row in enumerate(rows, first_row):
             if not isinstance(row, dict):
-                raise UserError(f"Row {number} (counted from 0) must be a dict of values, but is {shown(row)}.")
+                raise UserError(f"Row {number} (counted from 0) must be a dict, but is {describe_value(row)}.")
             if missing := [name for name in self.names if name not in row]:
                 raise UserError(
                     f"Row {number} (counted from 0) has no {missing[0]!r}; the model needs {', '.join(self.names)}. "

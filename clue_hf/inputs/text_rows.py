@@ -9,15 +9,11 @@ import datasets
 import numpy as np
 import torch
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
-from transformers.utils import logging
 
-from ..data.columns import check_texts, column_values, find_text_columns
+from ..data.columns import check_texts, dataset_values, describe_value, find_text_columns, text_values
 from ..errors import UserError
-from .base import Inputs, InputSettings, Rows, shown
-from .text import CUT_SOURCE, cut_message, encode_texts
-
-
-logger = logging.get_logger(__name__)
+from .base import Inputs, InputSettings, Rows
+from .text import CUT_SOURCE, cut_message, encode_dataset, encode_texts
 
 
 def as_texts(values: Any, first_row: int = 0) -> list[str]:
@@ -29,7 +25,7 @@ def as_texts(values: Any, first_row: int = 0) -> list[str]:
     texts = list(values)
     for row, text in enumerate(texts, first_row):
         if not isinstance(text, str):
-            raise UserError(f"Row {row} (counted from 0) must be a text, but is {shown(text)}.")
+            raise UserError(f"Row {row} (counted from 0) must be a text, but is {describe_value(text)}.")
     return texts
 
 
@@ -86,9 +82,8 @@ class TextInputs(Inputs):
             raise ValueError(f"A model of texts takes a datasets.Dataset, not {type(dataset)}.")
         names = dataset.column_names
         path, _ = find_text_columns(names, self.settings.source_column, target or names[0])
-        top = path if path in names else path.split(".")[0]
-        texts = column_values({top: dataset[top][:]}, path, "source_column")
-        check_texts(texts, path, "source_column", 0)
+        texts = dataset_values(dataset, path, "source_column")
+        check_texts(texts, path, "source_column")
         return texts
 
     def label_column(self, columns: list[str]) -> str:
@@ -100,24 +95,10 @@ class TextInputs(Inputs):
         path, _ = find_text_columns(dataset.column_names, self.settings.source_column, target)
 
         def encode(rows: dict[str, list[Any]], indices: list[int]) -> dict[str, Any]:
-            texts = column_values(rows, path, "source_column")
-            check_texts(texts, path, "source_column", indices[0])
-            columns, cut = self._encode(texts)
+            columns, cut = self._encode(text_values(rows, path, "source_column", indices[0]))
             return {**columns, "labels": labels[indices].tolist(), CUT_SOURCE: cut}
 
-        encoded = dataset.map(
-            encode,
-            batched=True,
-            with_indices=True,
-            remove_columns=dataset.column_names,
-            num_proc=config.preprocessing_num_workers,
-            desc=f"Tokenising {split}",
-        )
-        cut = sum(encoded[CUT_SOURCE][:])
-        limit = self.settings.max_source_length
-        for note in cut_message(cut, len(encoded), f"{split} sources", "max_source_length", limit):
-            logger.warning(note)
-        return encoded.remove_columns(CUT_SOURCE)
+        return encode_dataset(dataset, encode, self.settings, config.preprocessing_num_workers, split)
 
     def collator(self, config: Any) -> DataCollatorWithPadding:
         return DataCollatorWithPadding(self.processing_class, pad_to_multiple_of=config.pad_to_multiple_of)
