@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any
 
-import datasets
 import numpy as np
+import pandas as pd
 import pyarrow as pa
+from datasets import Dataset
 from transformers.utils import logging
 
 from ..errors import UserError
@@ -57,7 +58,7 @@ class BadRows:
         logger.warning(f"{where}: {len(reasons):,} of {rows:,} rows are skipped: {'; '.join(reasons[:3])}{more}.")
         return kept
 
-    def keep_good(self, dataset: datasets.Dataset, where: str, problems: dict[int, str]) -> datasets.Dataset:
+    def keep_good(self, dataset: Dataset, where: str, problems: dict[int, str]) -> Dataset:
         """The rows of a dataset without problems, as `kept_rows` says."""
         return dataset.select(self.kept_rows(where, problems, len(dataset))) if problems else dataset
 
@@ -74,7 +75,7 @@ class BadRows:
 # ---- rows that cannot be read ----
 
 
-def read_by_line(path: str, where: str, bad_rows: BadRows, table: bool = False) -> datasets.Dataset:
+def read_by_line(path: str, where: str, bad_rows: BadRows, table: bool = False) -> Dataset:
     """
     The rows of a jsonl, csv or tsv file that a reader of whole files gave up: lines that are none are bad rows, and so
     are values of another type than the other rows have. A column that only some rows have is none of that. Words for
@@ -90,13 +91,15 @@ def read_by_line(path: str, where: str, bad_rows: BadRows, table: bool = False) 
         raise UserError(f"{where} has no rows.")
     try:
         if file_kind(path) in SEPARATORS:
-            return parse_csv(_as_csv(rows), ",", **({} if table else WORDS))
+            # through a csv file again, from which pandas finds the type that suits all values of a column
+            content = pd.DataFrame(rows).to_csv(index=False, quoting=csv.QUOTE_ALL)  # spaces alone are no blank line
+            return parse_csv(StringIO(content), ",", **({} if table else WORDS))
         return _of_one_type(rows, where, bad_rows)
     except (pa.ArrowException, OverflowError) as error:
         raise UserError(f"{where} cannot be read: {error}") from error
 
 
-def _of_one_type(rows: list[dict[str, Any]], where: str, bad_rows: BadRows) -> datasets.Dataset:
+def _of_one_type(rows: list[dict[str, Any]], where: str, bad_rows: BadRows) -> Dataset:
     columns = {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
     problems: dict[int, str] = {}
     for name, values in columns.items():
@@ -104,20 +107,10 @@ def _of_one_type(rows: list[dict[str, Any]], where: str, bad_rows: BadRows) -> d
             if values[row] is not None:
                 problems.setdefault(row, f"has {problem} in column {name!r}")
     kept = bad_rows.kept_rows(where, problems, len(rows))
-    return datasets.Dataset.from_dict({name: [values[row] for row in kept] for name, values in columns.items()})
+    return Dataset.from_dict({name: [values[row] for row in kept] for name, values in columns.items()})
 
 
-def _as_csv(rows: list[dict[str, str]]) -> StringIO:
-    """A csv file of the rows, from which pandas finds the type that suits all values of a column."""
-    file = StringIO(newline="")
-    writer = csv.DictWriter(file, list(rows[0]), quoting=csv.QUOTE_ALL)  # a value of spaces is no blank line
-    writer.writeheader()
-    writer.writerows(rows)
-    file.seek(0)
-    return file
-
-
-def bad_texts(dataset: datasets.Dataset) -> dict[int, str]:
+def bad_texts(dataset: Dataset) -> dict[int, str]:
     """Rows with a text that is not valid UTF-8: readers of json and parquet files do not look."""
     table = dataset.with_format("arrow")[:]
     if _is_valid(table):

@@ -121,9 +121,8 @@ def check_texts(values: list[Any], path: str, option: str, first_row: int = 0) -
     """Raises with the row's number unless every value is a text."""
     for row, value in enumerate(values, first_row):
         if not isinstance(value, str):
-            raise UserError(
-                f"{option} {path!r} must hold text, but row {row} (counted from 0) is {describe_value(value)}."
-            )
+            problem = f"row {row} (counted from 0) is {describe_value(value)}"
+            raise UserError(f"{option} {path!r} must hold text, but {problem}.")
 
 
 def describe_value(value: Any) -> str:

@@ -10,6 +10,7 @@ import datasets
 import numpy as np
 import pyarrow as pa
 import torch
+from datasets import Dataset
 from PIL import Image, ImageOps
 
 from ..errors import UserError
@@ -128,7 +129,7 @@ class ImageDataset(torch.utils.data.Dataset):
 class EncodedImages:
     """Images of a dataset, decoded when asked for: files, PNG or JPEG bytes, or lists of pixels."""
 
-    def __init__(self, dataset: datasets.Dataset, column: str, split: str) -> None:
+    def __init__(self, dataset: Dataset, column: str, split: str) -> None:
         if isinstance(dataset.features[column], datasets.Image):
             dataset = dataset.cast_column(column, datasets.Image(decode=False))
         self._dataset, self._column, self._split = dataset.select_columns([column]), column, split
@@ -145,13 +146,12 @@ class EncodedImages:
     def _open(self, rows: list[int]) -> Iterator[Image.Image]:
         for row, value in zip(rows, self._dataset[rows][self._column], strict=True):
             try:
-                image = open_image(value)
+                yield open_image(value)
             except UNREADABLE as error:
                 raise UserError(
                     f"Row {row} (counted from 0) of the {self._split} data has no readable image in column "
                     f"{self._column!r}: {error}"
                 ) from error
-            yield image
 
 
 def open_image(value: Any) -> Image.Image:
@@ -217,7 +217,7 @@ def image_dataset(
     """
     if isinstance(dataset, dict):
         return {key: image_dataset(part, image, label, names, key) for key, part in dataset.items()}
-    if not isinstance(dataset, datasets.Dataset):
+    if not isinstance(dataset, Dataset):
         return dataset
     if len(dataset) == 0:
         raise UserError(f"The {split} data has no rows.")
@@ -227,7 +227,7 @@ def image_dataset(
     return ImageDataset(dataset_images(dataset, image, split), labels, names)
 
 
-def dataset_images(dataset: datasets.Dataset, column: str, split: str) -> np.ndarray | EncodedImages:
+def dataset_images(dataset: Dataset, column: str, split: str) -> np.ndarray | EncodedImages:
     """The images of a column: one array where they are few and of one size, otherwise decoded when asked for."""
     stacked = _stacked_lists(dataset, column)
     if stacked is not None:
@@ -246,7 +246,7 @@ def dataset_images(dataset: datasets.Dataset, column: str, split: str) -> np.nda
     return pixels
 
 
-def _stacked_lists(dataset: datasets.Dataset, column: str) -> np.ndarray | None:
+def _stacked_lists(dataset: Dataset, column: str) -> np.ndarray | None:
     """The array in a column of lists of pixels, all of one size; `None` for other columns."""
     if not isinstance(dataset.features[column], (datasets.List, datasets.Array2D, datasets.Array3D)):
         return None

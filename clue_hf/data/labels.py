@@ -7,12 +7,13 @@ from collections.abc import Callable
 import datasets
 import numpy as np
 import pyarrow as pa
+from datasets import Dataset, DatasetDict
 
 from ..errors import UserError
 from .splits import divide
 
 
-def class_names(dataset: datasets.Dataset, column: str) -> list[str]:
+def class_names(dataset: Dataset, column: str) -> list[str]:
     """The names of the classes: those of a `ClassLabel`, the sorted texts, or `"0"` to the largest number."""
     feature = dataset.features[column]
     if isinstance(feature, datasets.ClassLabel) and feature.names:
@@ -23,7 +24,7 @@ def class_names(dataset: datasets.Dataset, column: str) -> list[str]:
     return [str(number) for number in range(int(values.max()) + 1)]
 
 
-def label_numbers(dataset: datasets.Dataset, column: str, names: list[str], split: str = "train") -> np.ndarray:
+def label_numbers(dataset: Dataset, column: str, names: list[str], split: str = "train") -> np.ndarray:
     """
     The class number of each row; raises where a label is missing or is not among the names. Numbers that stand for
     names (`ClassLabel`) are those of the same names here, where these are known in another order. Other numbers are
@@ -61,7 +62,7 @@ def _name_numbers(names: list[str]) -> bool:
     return any(name.isdecimal() for name in names) and names != [str(position) for position in range(len(names))]
 
 
-def _label_values(dataset: datasets.Dataset, column: str, split: str) -> np.ndarray:
+def _label_values(dataset: Dataset, column: str, split: str) -> np.ndarray:
     """The labels as int64 or text, none missing."""
     values = dataset.select_columns([column]).with_format("arrow")[:][column].combine_chunks()
     if pa.types.is_boolean(values.type):
@@ -83,7 +84,7 @@ def _label_values(dataset: datasets.Dataset, column: str, split: str) -> np.ndar
     return numbers.astype(np.int64)
 
 
-def check_classes(splits: dict[str, datasets.Dataset], label: str) -> None:
+def check_classes(splits: dict[str, Dataset], label: str) -> None:
     """Raises where a split has a class of which the training data has no example."""
     names = class_names(splits["train"], label)
     known = np.unique(label_numbers(splits["train"], label, names))
@@ -93,9 +94,7 @@ def check_classes(splits: dict[str, datasets.Dataset], label: str) -> None:
         _check_rows(~np.isin(numbers, known), split, lambda row, of=numbers: problem.format(names[of[row]]))
 
 
-def split_by_label(
-    dataset: datasets.Dataset, fractions: dict[str, float], seed: int, label: str
-) -> datasets.DatasetDict:
+def split_by_label(dataset: Dataset, fractions: dict[str, float], seed: int, label: str) -> DatasetDict:
     """
     Splits a dataset into `"train"` and the named parts with the given fractions of the rows, each with the same shares
     of the classes. The split depends on the seed, the labels and the numbers of the rows.

@@ -34,9 +34,12 @@ def file_kind(path: str | Path) -> str:
 
 
 def open_file(path: str | Path) -> Any:
-    """The bytes of a file, unpacked where it is gzipped."""
+    """The bytes of a file, unpacked where it is gzipped, without the mark that it is UTF-8."""
     opener: Any = gzip.open if str(path).lower().endswith(".gz") else open
-    return opener(path, "rb")
+    file = opener(path, "rb")
+    if file.peek(len(MARK)).startswith(MARK):
+        file.read(len(MARK))
+    return file
 
 
 def is_misread(path: str | Path) -> bool:
@@ -63,25 +66,20 @@ def read_lines(path: str | Path) -> Iterator[dict[str, Any] | str]:
             yield from _csv_lines(content, SEPARATORS[kind])
         elif kind == "txt":
             yield from _text_lines(content, _parse_text)
-        elif kind == "json" and content.peek(64).removeprefix(MARK).lstrip()[:1] == b"[":
+        elif kind == "json" and content.peek(64).lstrip()[:1] == b"[":
             yield from _list_lines(content)
         else:
             yield from _text_lines(content, _parse_json)
 
 
 def _text_lines(content: Any, parse: Callable[[str], dict[str, Any]]) -> Iterator[dict[str, Any] | str]:
-    for number, line in enumerate(_without_mark(content), 1):
+    for number, line in enumerate(content, 1):
         if not line.strip() and parse is _parse_json:
             continue
         try:
             yield parse(line.decode("utf-8"))
         except (ValueError, RecursionError) as error:
             yield f"on line {number} {_reason(error)}"
-
-
-def _without_mark(content: Any) -> Iterator[bytes]:
-    for number, line in enumerate(content):
-        yield line if number else line.removeprefix(MARK)
 
 
 def _list_lines(content: Any) -> Iterator[dict[str, Any] | str]:
@@ -139,7 +137,7 @@ def csv_rows(content: Any, separator: str) -> Iterator[tuple[int, list[str], str
     The rows of a csv file that are not blank, and the first one: the number of the line where each begins, its values,
     and why it cannot be read where it cannot.
     """
-    lines = (line.decode("utf-8", errors="surrogateescape") for line in _without_mark(content))
+    lines = (line.decode("utf-8", errors="surrogateescape") for line in content)
     taken: list[str] = []  # the lines of the row at hand; an empty text is the end of the file, and follows all lines
     rows = csv.reader(_kept(chain(lines, [""]), taken), delimiter=separator)
     number = 1  # of its first line

@@ -9,6 +9,7 @@ from typing import Any
 
 import datasets
 import pyarrow as pa
+from datasets import Dataset, DatasetDict
 from datasets.exceptions import DatasetsError
 
 from ..errors import UserError
@@ -34,21 +35,15 @@ SPLITS = ("train", "validation", "test")
 class DataArguments:
     """Where the data comes from and how it is split."""
 
-    dataset_name: str | None = setting(
-        None, "Hub id, folder of data or images, or embedded:phrases|digits|diabetes (offline)."
-    )
+    dataset_name: str | None = setting(None, "Hub id, folder of data or images, or embedded:phrases|digits|diabetes.")
     dataset_config: str | None = setting(None, "Configuration of the dataset, such as en-fr.")
     dataset_revision: str | None = setting(None, "Branch, tag or commit of the dataset.")
-    train_file: str | None = setting(
-        None, "json, jsonl, csv, tsv, parquet (gzipped too) or npz file instead of a dataset."
-    )
+    train_file: str | None = setting(None, "json, jsonl, csv, tsv, parquet (also gzipped) or npz file, not a dataset.")
     validation_file: str | None = setting(None, "Validation file.")
     test_file: str | None = setting(None, "Test file.")
     train_split: str = setting("train", "Name of the split to train on.")
-    validation_split: str | None = setting(
-        None, "Name of the validation split (default: validation, where there is one)."
-    )
-    test_split: str | None = setting(None, "Name of the test split (default: test, where there is one).")
+    validation_split: str | None = setting(None, "Name of the validation split (default: validation, if present).")
+    test_split: str | None = setting(None, "Name of the test split (default: test, if present).")
     split_column: str | None = setting(None, "Column of one file that says which split a row belongs to.")
     validation_fraction: float = setting(0.05, "Fraction of the training rows used if there is no validation split.")
     test_fraction: float = setting(0.05, "Fraction of the training rows used if there is no test split.")
@@ -56,9 +51,7 @@ class DataArguments:
     max_train_samples: int | None = setting(None, "Maximum number of training rows.")
     max_eval_samples: int | None = setting(None, "Maximum number of validation and of test rows.")
     numeric_columns: list[str] | None = setting(None, "Tables: numeric columns, if they cannot be inferred.")
-    categorical_columns: list[str] | None = setting(
-        None, "Tables: categorical columns, such as numbers that stand for categories."
-    )
+    categorical_columns: list[str] | None = setting(None, "Tables: categorical columns, such as numeric codes.")
     datetime_columns: list[str] | None = setting(None, "Tables: columns of dates and times.")
     ignored_columns: list[str] | None = setting(None, "Tables: columns to ignore.")
     drop_missing_target: bool = setting(False, "Tables: skip rows without a target instead of raising an error.")
@@ -92,7 +85,7 @@ def load_splits(
     label: str | None = None,
     task: str = "auto",
     table: bool = False,
-) -> datasets.DatasetDict:
+) -> DatasetDict:
     """
     The splits train, validation and test of the data that the arguments name; missing ones are split off.
 
@@ -123,15 +116,11 @@ def load_splits(
             splits[name] = _named(loaded, name, "report_splits")
     if images:
         check_classes(splits, images[1])
-    limits = {"train": arguments.max_train_samples}
-    return datasets.DatasetDict(
-        {name: _first(split, limits.get(name, arguments.max_eval_samples)) for name, split in splits.items()}
-    )
+    limits = dict.fromkeys(splits, arguments.max_eval_samples) | {"train": arguments.max_train_samples}
+    return DatasetDict({name: _first(rows, limits[name]) for name, rows in splits.items()})
 
 
-def _evaluation_splits(
-    arguments: DataArguments, loaded: dict[str, datasets.Dataset], images: bool
-) -> dict[str, str | None]:
+def _evaluation_splits(arguments: DataArguments, loaded: dict[str, Dataset], images: bool) -> dict[str, str | None]:
     """Which of the loaded splits to validate and to test on: those named, or those called so."""
     validation = arguments.validation_split or ("validation" if "validation" in loaded else None)
     if images and not arguments.validation_split and arguments.test_split == "validation":
@@ -139,7 +128,7 @@ def _evaluation_splits(
     return {"validation": validation, "test": arguments.test_split or ("test" if "test" in loaded else None)}
 
 
-def _named(loaded: dict[str, datasets.Dataset], split: str, option: str) -> datasets.Dataset:
+def _named(loaded: dict[str, Dataset], split: str, option: str) -> Dataset:
     if split not in loaded:
         raise UserError(f"{option} {split!r} is not in the data, which has {', '.join(loaded)}.")
     if len(loaded[split]) == 0:
@@ -147,9 +136,7 @@ def _named(loaded: dict[str, datasets.Dataset], split: str, option: str) -> data
     return loaded[split]
 
 
-def _usable(
-    arguments: DataArguments, needs: RowNeeds, rows: datasets.Dataset, where: str, from_csv: bool = False
-) -> datasets.Dataset:
+def _usable(arguments: DataArguments, needs: RowNeeds, rows: Dataset, where: str, from_csv: bool = False) -> Dataset:
     """The rows that have what the task needs."""
     bad_rows, columns = arguments.bad_rows, rows.column_names
     try:
@@ -166,13 +153,13 @@ def _usable(
     return as_plain(bad_rows.keep_good(rows, where, problems), rows, needed, from_csv) if problems else rows
 
 
-def _first(split: datasets.Dataset, limit: int | None) -> datasets.Dataset:
+def _first(split: Dataset, limit: int | None) -> Dataset:
     if limit is not None and limit < 1:
         raise UserError(f"A limit of {limit} samples leaves no data.")
     return split if limit is None else split.select(range(min(limit, len(split))))
 
 
-def _load(arguments: DataArguments, needs: RowNeeds) -> dict[str, datasets.Dataset]:
+def _load(arguments: DataArguments, needs: RowNeeds) -> dict[str, Dataset]:
     files = {name: path for name in SPLITS if (path := getattr(arguments, f"{name}_file"))}
     if arguments.dataset_name and files:
         raise UserError("Give dataset_name or files (train_file ...), not both.")
@@ -180,7 +167,7 @@ def _load(arguments: DataArguments, needs: RowNeeds) -> dict[str, datasets.Datas
         return _load_named(arguments.dataset_name, arguments.dataset_config, arguments.dataset_revision)
     if (arguments.train_split if arguments.train_split in SPLITS else "train") not in files:
         raise UserError("No data: set dataset_name or train_file.")
-    loaded: dict[str, datasets.Dataset] = {}
+    loaded: dict[str, Dataset] = {}
     for name, path in files.items():
         if path.lower().endswith(".npz"):
             loaded.update(_load_npz_file(path, name))
@@ -193,7 +180,7 @@ def _load(arguments: DataArguments, needs: RowNeeds) -> dict[str, datasets.Datas
     return loaded
 
 
-def _load_npz_file(path: str, name: str) -> dict[str, datasets.Dataset]:
+def _load_npz_file(path: str, name: str) -> dict[str, Dataset]:
     """All splits of the training file; of another file its split of that name, or the only one."""
     splits = load_npz(path, f"{name}_file", name)
     if name == "train":
@@ -203,7 +190,7 @@ def _load_npz_file(path: str, name: str) -> dict[str, datasets.Dataset]:
     return {name: splits.get(name, next(iter(splits.values())))}
 
 
-def _load_named(name: str, config: str | None, revision: str | None) -> dict[str, datasets.Dataset]:
+def _load_named(name: str, config: str | None, revision: str | None) -> dict[str, Dataset]:
     if name.startswith(EMBEDDED):
         return _load_embedded(name.removeprefix(EMBEDDED))
     if Path(name).is_file():
@@ -212,7 +199,7 @@ def _load_named(name: str, config: str | None, revision: str | None) -> dict[str
         notice_missing_network()
     try:
         if (Path(name) / "dataset_dict.json").exists():
-            return datasets.DatasetDict.load_from_disk(name)
+            return DatasetDict.load_from_disk(name)
         return datasets.load_dataset(name, config, revision=revision)
     except (OSError, ValueError, RuntimeError, DatasetsError) as error:
         raise UserError(
@@ -222,10 +209,10 @@ def _load_named(name: str, config: str | None, revision: str | None) -> dict[str
         ) from error
 
 
-def _load_embedded(name: str) -> dict[str, datasets.Dataset]:
+def _load_embedded(name: str) -> dict[str, Dataset]:
     from .embedded import diabetes, digits, phrases
 
-    loaders: dict[str, Callable[[], dict[str, datasets.Dataset]]] = {
+    loaders: dict[str, Callable[[], dict[str, Dataset]]] = {
         "phrases": phrases.load_phrases,
         "digits": digits.load_digits_splits,
         "diabetes": diabetes.load_diabetes_splits,
@@ -236,7 +223,7 @@ def _load_embedded(name: str) -> dict[str, datasets.Dataset]:
     return loaders[name]()
 
 
-def load_file(path: str, option: str, table: bool = False, bad_rows: BadRows | None = None) -> datasets.Dataset:
+def load_file(path: str, option: str, table: bool = False, bad_rows: BadRows | None = None) -> Dataset:
     """The rows of a json, jsonl, csv, tsv or parquet file, gzipped or not."""
     file, where = Path(path).expanduser(), f"{option} {path!r}"
     bad_rows = bad_rows or BadRows()
@@ -247,8 +234,7 @@ def load_file(path: str, option: str, table: bool = False, bad_rows: BadRows | N
         raise UserError(f"{where} must be one of {', '.join(FORMATS)} (or one of them with .gz).")
     if file.stat().st_size == 0:
         raise UserError(f"{where} is empty.")
-    if FORMATS[kind] == "csv":
-        check_header(str(file), option)
+    check_header(str(file), option)
     dataset = _read_whole(str(file), kind, table, where)
     if dataset is None:
         dataset = read_by_line(str(file), where, bad_rows, table)
@@ -257,12 +243,12 @@ def load_file(path: str, option: str, table: bool = False, bad_rows: BadRows | N
     return bad_rows.keep_good(dataset, where, bad_texts(dataset))
 
 
-def _read_whole(file: str, kind: str, table: bool, where: str) -> datasets.Dataset | None:
+def _read_whole(file: str, kind: str, table: bool, where: str) -> Dataset | None:
     """The rows of a file, read at once; none where that does not do, and its lines are to be looked at."""
     try:
         if is_misread(file):
             return None
-        return read_csv(file) if table and FORMATS[kind] == "csv" else _read(file, kind)
+        return read_csv(file) if table and kind in SEPARATORS else _read(file, kind)
     except (*UNREADABLE_FILE, ValueError, OverflowError, pa.ArrowException, DatasetsError) as error:
         if "corresponds to no data" in str(error):
             raise UserError(f"{where} has no rows.") from error
@@ -271,8 +257,8 @@ def _read_whole(file: str, kind: str, table: bool, where: str) -> datasets.Datas
         return None
 
 
-def _read(file: str, kind: str) -> datasets.Dataset:
-    settings: dict[str, Any] = {"sep": SEPARATORS[kind], **WORDS} if FORMATS[kind] == "csv" else {}
+def _read(file: str, kind: str) -> Dataset:
+    settings: dict[str, Any] = {"sep": SEPARATORS[kind], **WORDS} if kind in SEPARATORS else {}
     verbosity = datasets.logging.get_verbosity()
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what cannot be read is reported once, and by us
     datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # a local file is nobody's download
@@ -282,7 +268,7 @@ def _read(file: str, kind: str) -> datasets.Dataset:
         datasets.logging.set_verbosity(verbosity)
 
 
-def _by_column(dataset: datasets.Dataset, column: str) -> dict[str, datasets.Dataset]:
+def _by_column(dataset: Dataset, column: str) -> dict[str, Dataset]:
     check_column(dataset.column_names, column, "split_column")
     rows: dict[str, list[int]] = {}
     for row, name in enumerate(dataset[column][:]):

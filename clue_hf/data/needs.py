@@ -11,6 +11,7 @@ import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from datasets import Dataset
 from transformers.utils.logging import tqdm
 
 from .bad_rows import kind_of, unusual_values
@@ -70,7 +71,7 @@ class RowNeeds:
         return dict.fromkeys([known] if known else find_pair(columns, self.source, self.target), "value")
 
 
-def bad_values(dataset: datasets.Dataset, needed: dict[str, str], from_csv: bool = False) -> dict[int, str]:
+def bad_values(dataset: Dataset, needed: dict[str, str], from_csv: bool = False) -> dict[int, str]:
     """
     Rows that lack a needed value, or have one of another type than most rows. A column without any value is no matter
     of rows: it is reported where it is used.
@@ -82,7 +83,7 @@ def bad_values(dataset: datasets.Dataset, needed: dict[str, str], from_csv: bool
     return problems
 
 
-def _bad_column(dataset: datasets.Dataset, path: str, what: str, from_csv: bool) -> Iterator[tuple[int, str]]:
+def _bad_column(dataset: Dataset, path: str, what: str, from_csv: bool) -> Iterator[tuple[int, str]]:
     name, *keys = [path] if path in dataset.column_names else path.split(".")
     feature = dataset.features[name]
     if isinstance(feature, datasets.Image):
@@ -108,9 +109,7 @@ def _bad_column(dataset: datasets.Dataset, path: str, what: str, from_csv: bool)
         yield row, f"has {problem} in column {path!r}{hint}"
 
 
-def as_plain(
-    dataset: datasets.Dataset, whole: datasets.Dataset, needed: dict[str, str], from_csv: bool
-) -> datasets.Dataset:
+def as_plain(dataset: Dataset, whole: Dataset, needed: dict[str, str], from_csv: bool) -> Dataset:
     """
     The rows that are left of a `whole` file, their needed columns as they would be without the rest: of one type where
     values of others were among them, and of numbers where a few texts made a column of a csv file one of texts.
@@ -129,7 +128,7 @@ def as_plain(
     return dataset
 
 
-def _is_good(dataset: datasets.Dataset, name: str, keys: list[str], what: str) -> bool:
+def _is_good(dataset: Dataset, name: str, keys: list[str], what: str) -> bool:
     """Whether a column of one type has a value in every row, and each may be one: there is no need to look at them."""
     array = dataset.select_columns([name]).with_format("arrow")[:][name]
     for key in keys:
@@ -167,7 +166,7 @@ def _unreadable_images(values: list[Any]) -> Iterator[tuple[int, str]]:
 
 
 def bad_cells(
-    dataset: datasets.Dataset, target: str, categories: Iterable[str], ignored: Iterable[str], drop_missing: bool
+    dataset: Dataset, target: str, categories: Iterable[str], ignored: Iterable[str], drop_missing: bool
 ) -> dict[int, str]:
     """
     Rows of a table with a text where most have numbers or times, with an infinite number, or without a target, unless

@@ -10,6 +10,7 @@ from typing import Any
 import datasets
 import numpy as np
 import pyarrow as pa
+from datasets import Dataset
 
 from ..errors import UserError
 from .image_dataset import ImageDataset, as_pixels
@@ -21,7 +22,7 @@ CLASSES = ("classes", "class_names", "names", "label_names")
 SPLITS = {"val": "validation", "valid": "validation", "dev": "validation"}
 
 
-def load_npz(path: str, option: str, name: str = "train") -> dict[str, datasets.Dataset]:
+def load_npz(path: str, option: str, name: str = "train") -> dict[str, Dataset]:
     """
     The splits of an npz file, each with the columns `image` and `label`; rows without a split make up `name`.
 
@@ -94,7 +95,7 @@ def _find_parts(arrays: dict[str, Any], name: str) -> dict[str, tuple[str, str]]
 
 def from_arrays(
     images: np.ndarray, labels: np.ndarray, names: list[str] | None, images_are: str, labels_are: str
-) -> datasets.Dataset:
+) -> Dataset:
     """A dataset of images and labels; the last two arguments are what error messages call the arrays."""
     pixels = np.ascontiguousarray(as_pixels(images, images_are))
     if labels.ndim == 2 and labels.shape[1] == 1:
@@ -115,4 +116,4 @@ def from_arrays(
     features = datasets.Features.from_arrow_schema(table.schema)
     if names is not None and has_numbers:
         features["label"] = datasets.ClassLabel(names=names)
-    return datasets.Dataset(table, info=datasets.DatasetInfo(features=features))
+    return Dataset(table, info=datasets.DatasetInfo(features=features))

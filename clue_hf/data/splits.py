@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-import datasets
+from datasets import Dataset, DatasetDict
 
 from ..errors import UserError
 from .columns import dataset_values
 
 
-def split_by_source(
-    dataset: datasets.Dataset, fractions: dict[str, float], seed: int, source: str | None
-) -> datasets.DatasetDict:
+def split_by_source(dataset: Dataset, fractions: dict[str, float], seed: int, source: str | None) -> DatasetDict:
     """
     Splits a dataset into `"train"` and the named parts with about the given fractions of the rows.
 
@@ -28,9 +26,7 @@ def split_by_source(
     return divide(dataset, [groups[key] for key in sorted(groups, key=lambda key: _digest(key, seed))], fractions)
 
 
-def divide(
-    dataset: datasets.Dataset, groups: Sequence[Sequence[int]], fractions: dict[str, float]
-) -> datasets.DatasetDict:
+def divide(dataset: Dataset, groups: Sequence[Sequence[int]], fractions: dict[str, float]) -> DatasetDict:
     """Hands out groups of rows that stay together: to the named parts from the front, the rest to `"train"`."""
     parts = {name: fraction for name, fraction in fractions.items() if fraction > 0}
     if sum(parts.values()) >= 1:
@@ -45,7 +41,7 @@ def divide(
     if start == len(groups):
         raise UserError(f"{len(dataset)} rows with {len(groups)} distinct sources are too few to split.")
     rows["train"] = [row for group in groups[start:] for row in group]
-    return datasets.DatasetDict({name: dataset.select(sorted(chosen)) for name, chosen in rows.items()})
+    return DatasetDict({name: dataset.select(sorted(chosen)) for name, chosen in rows.items()})
 
 
 def _digest(key: str, seed: int) -> bytes:

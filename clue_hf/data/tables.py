@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from datasets import Dataset, DatasetDict, IterableDataset
 
 from ..errors import UserError
 from .columns import unknown_column
@@ -36,10 +37,10 @@ class Table:
     """The columns of a dataset as arrow arrays."""
 
     def __init__(self, data: Any) -> None:
-        if isinstance(data, (datasets.DatasetDict, datasets.IterableDataset)) or not hasattr(data, "__getitem__"):
+        if isinstance(data, (DatasetDict, IterableDataset)) or not hasattr(data, "__getitem__"):
             raise UserError(f"A table is a datasets.Dataset or a dict of columns, not a {type(data).__name__}.")
         self._data, self._arrays = data, dict[str, pa.Array]()
-        self._features = data.features if isinstance(data, datasets.Dataset) else None
+        self._features = data.features if isinstance(data, Dataset) else None
         self.names: list[str] = list(data) if self._features is None else data.column_names
         self.num_rows = _common_length(data, self.names) if self._features is None else len(data)
 
@@ -84,7 +85,7 @@ def _as_array(values: Any, name: str) -> pa.Array:
         return pa.array([None if value is None else str(value) for value in values], pa.large_string())
 
 
-def _mixed(dataset: datasets.Dataset, name: str) -> pa.Array:
+def _mixed(dataset: Dataset, name: str) -> pa.Array:
     """A column of a jsonl file with values of several types, as texts; as it is where most are lists or objects."""
     values = dataset.with_format(None)[name][:]
     if 2 * sum(isinstance(value, (list, dict)) for value in values) > len(values):
@@ -92,7 +93,7 @@ def _mixed(dataset: datasets.Dataset, name: str) -> pa.Array:
     return pa.array([_text(value, ()) for value in values], pa.large_string())
 
 
-def _arrow_column(dataset: datasets.Dataset, name: str) -> pa.Array:
+def _arrow_column(dataset: Dataset, name: str) -> pa.Array:
     return _plain(dataset.with_format("arrow")[name][:])
 
 
@@ -277,7 +278,7 @@ def _text(value: Any, class_names: list[str] | tuple[str, ...]) -> str | None:
 
 
 # ---- csv files ----
-def read_csv(path: str) -> datasets.Dataset:
+def read_csv(path: str) -> Dataset:
     """
     The rows of a csv or tsv file, gzipped or not.
 
@@ -287,13 +288,13 @@ def read_csv(path: str) -> datasets.Dataset:
     return parse_csv(path, SEPARATORS[file_kind(path)])
 
 
-def parse_csv(file: Any, separator: str, **settings: Any) -> datasets.Dataset:
+def parse_csv(file: Any, separator: str, **settings: Any) -> Dataset:
     """The rows of a csv file, opened or not, all of which have a value for each column."""
     frame = pd.read_csv(file, sep=separator, low_memory=False, **settings)
     for name in frame.columns[frame.dtypes == "object"]:
         if any(type(value) is int for value in frame[name]):  # one of more than 64 bits is among them
             frame[name] = frame[name].astype(np.float64)
-    return datasets.Dataset.from_pandas(frame, preserve_index=False)
+    return Dataset.from_pandas(frame, preserve_index=False)
 
 
 def check_header(path: str, option: str = "train_file") -> None:
@@ -301,25 +302,21 @@ def check_header(path: str, option: str = "train_file") -> None:
     Raises where the first line of a csv or tsv file names a column twice (readers rename the second one without a
     word), or has other separators. Files of other kinds pass.
     """
-    ending = file_kind(path)
+    where, ending = f"{option} {path!r}", file_kind(path)
     if ending not in SEPARATORS:
         return
     try:
         with open_file(path) as file:
             _, names, problem = next(csv_rows(file, SEPARATORS[ending]), (1, [], None))
     except UNREADABLE_FILE as error:
-        raise UserError(f"{option} {path!r} cannot be read: {error}") from error
-    if problem:
-        raise UserError(f"{option} {path!r} cannot be read: its first line {problem}.")
-    if not all(map(is_text, names)):
-        raise UserError(f"{option} {path!r} cannot be read: its first line is not valid UTF-8.")
+        raise UserError(f"{where} cannot be read: {error}") from error
+    if problem or not all(map(is_text, names)):
+        raise UserError(f"{where} cannot be read: its first line {problem or 'is not valid UTF-8'}.")
     if not any(name.strip() for name in names):
-        raise UserError(f"{option} {path!r} is empty, or its first line does not name the columns.")
+        raise UserError(f"{where} is empty, or its first line does not name the columns.")
     twice = [name for name, count in Counter(names).items() if count > 1 and name]
     if twice:
-        raise UserError(f"{option} {path!r} has {names.count(twice[0])} columns named {twice[0]!r}: rename them.")
+        raise UserError(f"{where} has {names.count(twice[0])} columns named {twice[0]!r}: rename them.")
     other = next((mark for mark in ",;\t" if mark in names[0] and mark != SEPARATORS[ending]), None)
     if len(names) == 1 and other:
-        raise UserError(
-            f"{option} {path!r} seems to be separated by {other!r}: a .csv file has commas, a .tsv file has tabs."
-        )
+        raise UserError(f"{where} seems to be separated by {other!r}: a .csv file has commas, a .tsv file has tabs.")

@@ -26,12 +26,14 @@ class TargetScale:
     std: float = 1.0
 
     @classmethod
-    def fit(cls, targets: np.ndarray) -> TargetScale:
-        """From the training targets; raises where they do not vary."""
-        std = float(np.std(targets))
-        if not std > 0:
-            raise UserError(f"The target is the same in all training rows ({targets[0]:g}): nothing can be learned.")
-        return cls(float(np.mean(targets)), std)
+    def fit(cls, targets: np.ndarray, column: str | None = None) -> TargetScale:
+        """From the training targets; raises where they do not vary, or too much."""
+        mean, std = mean_and_std(targets)
+        if not 0 < std < np.inf:
+            name = "The target" if column is None else f"target_column {column!r}"
+            problem = "is the same in every training row" if std == 0 else "is too large"
+            raise UserError(f"{name} {problem} ({targets[0]:g}): there is nothing to learn.")
+        return cls(mean, std)
 
     @classmethod
     def of_config(cls, config: Any) -> TargetScale | None:
@@ -45,6 +47,20 @@ class TargetScale:
 
     def standardize(self, targets: np.ndarray) -> np.ndarray:
         return ((targets - self.mean) / self.std).astype(np.float32)
+
+
+def mean_and_std(values: np.ndarray) -> tuple[float, float]:
+    """
+    Mean and standard deviation, which is 0 exactly where all values are the same. Values of any size will do: the
+    squares of 1e200 and of 1e-200 are never taken.
+    """
+    if values.min() == values.max():
+        return float(values[0]), 0.0
+    largest = np.abs(values).max()
+    mean = float((values / largest).mean() * largest)
+    apart = values - mean
+    scale = np.abs(apart).max()
+    return mean, float(scale * np.sqrt(np.mean((apart / scale) ** 2)))
 
 
 def find_target_column(columns: list[str], target: str | None) -> str:

@@ -126,9 +126,7 @@ class ImageTransform:
         elif shortest and not (crop and getattr(processor, "do_center_crop", False)):
             size, shortest = {"height": shortest, "width": shortest}, None
         if not getattr(processor, "do_resize", True) or not (shortest or "height" in size):
-            raise UserError(
-                f"The image processor {type(processor).__name__} resizes to {size}, which has no use here."
-            )
+            raise UserError(f"The image processor {type(processor).__name__} with size {size} is not supported.")
         sides = crop if shortest else size
         return cls((sides["height"], sides["width"]), mean, std, shortest, int(processor.resample))
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from transformers.utils import logging
 
 from ..data.tables import INDEX, Table, as_numbers, as_texts, as_times, find_kind
+from ..data.targets import mean_and_std
 from ..errors import UserError
 
 
@@ -113,19 +114,19 @@ def fit_column(table: Table, name: str, kind: str | None, kept: np.ndarray) -> t
     array, class_names = table.column(name), table.class_names(name)
     if kind is None and INDEX.fullmatch(name):
         return None, [f"{name!r}: dropped, an index that was saved with the table."]
-    found = kind or find_kind(array, name, class_names)
-    if found == "missing":
+    named = kind is not None
+    kind = kind or find_kind(array, name, class_names)
+    if kind == "missing":
         return None, [f"{name!r}: dropped, no row has a value."]
-    if found == "other":
+    if kind == "other":
         return None, [_warned(f"{name!r}: dropped, {array.type} is neither a number nor a text nor a time.")]
-    if found == "categorical":
-        texts = as_texts(array, class_names).filter(pa.array(kept))
-        column, note, too_many = _fit_categories(name, texts, class_names, named=kind is not None)
-        return column, [_warned(note) if too_many else note]
-    parts = {part: values[kept] for part, values in _parts(found, array, name, " Fix the data.").items()}
-    column, remark = _fit_numbers(name, found, parts)
-    notes = [remark] if remark else []
-    if column is not None and found == "numeric":
+    if kind == "categorical":
+        column, note = _fit_categories(name, as_texts(array, class_names).filter(pa.array(kept)), class_names, named)
+        return column, [note]
+    parts = {part: values[kept] for part, values in _parts(kind, array, name, " Fix the data.").items()}
+    column, number_note = _fit_numbers(name, kind, parts)
+    notes = [number_note] if number_note else []
+    if column is not None and kind == "numeric":
         if pa.types.is_large_string(array.type):
             notes.append(f"{name!r}: texts that are all numbers, read as numbers.")
         if pa.types.is_integer(array.type) and len(parts["value"]) > 2 and (np.diff(parts["value"]) > 0).all():
@@ -157,9 +158,7 @@ def _fit_numbers(name: str, kind: str, parts: dict[str, np.ndarray]) -> tuple[Ta
 def _note(name: str, kind: str, features: list[Feature], missing: int, rows: int) -> str | None:
     parts = [feature.part for feature in features if feature.part != "missing"]
     if not parts:
-        return (
-            f"{name!r}: only its lack tells rows apart ({share(missing, rows)} have no value): a feature of 0 and 1."
-        )
+        return f"{name!r}: all values are equal, {share(missing, rows)} have none: marked by a feature of 0 and 1."
     notes = [f"times, as {', '.join(parts)}"] if kind == "datetime" else []
     if missing:
         median = "the median" if kind == "datetime" else f"the median {features[0].fill:g}"
@@ -167,38 +166,22 @@ def _note(name: str, kind: str, features: list[Feature], missing: int, rows: int
     return f"{name!r}: {'; '.join(notes)}." if notes else None
 
 
-def _fit_categories(
-    name: str, texts: pa.Array, class_names: list[str], named: bool
-) -> tuple[TableColumn | None, str, bool]:
-    """The column with its categories, a note, and whether it was left out for having too many."""
+def _fit_categories(name: str, texts: pa.Array, class_names: list[str], named: bool) -> tuple[TableColumn | None, str]:
+    """The column with its categories, unless it has too many, and a note."""
     rows, missing = len(texts), texts.null_count
     categories = sorted(value for value in pc.unique(texts).to_pylist() if value is not None)
     count = len(categories)
     if not count:
-        return None, f"{name!r}: dropped, no row has a value.", False
+        return None, f"{name!r}: dropped, no row has a value."
     if count == 1 and not missing:
-        return None, f"{name!r}: dropped, every row has the same value.", False
+        return None, f"{name!r}: dropped, every row has the same value."
     like_ids = rows >= MIN_ROWS_FOR_IDS and count > (rows - missing) / 2
     if not named and (count > MAX_CATEGORIES or like_ids):
-        why = f"dropped, {count:,} different texts in {rows - missing:,} rows are too many for categories"
-        return None, f"{name!r}: {why}; name it in categorical_columns to keep it.", True
+        why = f"{count:,} different texts in {rows - missing:,} rows are too many for categories"
+        return None, _warned(f"{name!r}: dropped, {why}; name it in categorical_columns to keep it.")
     note = f"{name!r}: {count:,} categories"
     note += f"; {share(missing, rows)} have no value: category 0." if missing else "."
-    return TableColumn(name, "categorical", categories=tuple(categories), class_names=tuple(class_names)), note, False
-
-
-def mean_and_std(values: np.ndarray) -> tuple[float, float]:
-    """
-    Mean and standard deviation, which is 0 exactly where all values are the same. Values of any size will do: the
-    squares of 1e200 and of 1e-200 are never taken.
-    """
-    if values.min() == values.max():
-        return float(values[0]), 0.0
-    largest = np.abs(values).max()
-    mean = float((values / largest).mean() * largest)
-    apart = values - mean
-    scale = np.abs(apart).max()
-    return mean, float(scale * np.sqrt(np.mean((apart / scale) ** 2)))
+    return TableColumn(name, "categorical", categories=tuple(categories), class_names=tuple(class_names)), note
 
 
 def share(count: int, rows: int) -> str:

@@ -8,16 +8,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import torch
+from datasets import Dataset
 from transformers.utils import cached_file
 
 from ..data.tables import Table, as_numbers
+from ..data.targets import TargetScale
 from ..errors import UserError
 from ..files import write_json
 from ..offline import notice_missing_network
-from .table_columns import TableColumn, fit_column, mean_and_std, share
+from .table_columns import TableColumn, fit_column, share
 
 
 FILE_NAME = "table_preprocessor.json"
@@ -73,7 +74,7 @@ class TablePreprocessor:
     @classmethod
     def fit(
         cls,
-        dataset: datasets.Dataset | dict[str, Any],
+        dataset: Dataset | dict[str, Any],
         target_column: str,
         numeric_columns: list[str] | None = None,
         categorical_columns: list[str] | None = None,
@@ -92,8 +93,12 @@ class TablePreprocessor:
         named = {"numeric": numeric_columns, "categorical": categorical_columns, "datetime": datetime_columns}
         kinds = _named_kinds(table, target_column, {**named, "ignored": ignored_columns})
         target, kept = _target(table, target_column, drop_missing_target)
-        mean, std = _target_statistics(target, target_column)
-        notes = [f"Target {target_column!r}: mean {mean:g}, standard deviation {std:g}, {len(target):,} rows."]
+        if len(target) < 2:
+            raise UserError(f"A target {target_column!r} in {len(target)} training rows: at least two are needed.")
+        scale = TargetScale.fit(target, target_column)
+        notes = [
+            f"Target {target_column!r}: mean {scale.mean:g}, standard deviation {scale.std:g}, {len(target):,} rows."
+        ]
         notes += _dropped(kept)
         columns = []
         for name in table.names:
@@ -106,7 +111,12 @@ class TablePreprocessor:
         if not columns:
             reasons = "".join(f"\n- {note}" for note in notes[1:])
             raise UserError(f"There is no column left to predict {target_column!r} from.{reasons}")
-        return cls(target_column, mean, std, columns, len(target), drop_missing_target, notes)
+        return cls(target_column, scale.mean, scale.std, columns, len(target), drop_missing_target, notes)
+
+    @property
+    def target_scale(self) -> TargetScale:
+        """What brings standardised predictions back to the target's own units."""
+        return TargetScale(self.target_mean, self.target_std)
 
     @property
     def num_numeric(self) -> int:
@@ -123,7 +133,7 @@ class TablePreprocessor:
         """For each column of categories how many indices there are, with 0 for missing and unknown ones."""
         return [len(column.categories) + 1 for column in self.columns if column.kind == "categorical"]
 
-    def __call__(self, dataset: datasets.Dataset | dict[str, Any], target: bool = True) -> dict[str, torch.Tensor]:
+    def __call__(self, dataset: Dataset | dict[str, Any], target: bool = True) -> dict[str, torch.Tensor]:
         """
         Rows as tensors: `numeric` (rows, features) float32, `categories` (rows, columns) int64 where there are such
         columns, and `labels` (rows,) float32, standardised, unless `target` is false.
@@ -137,7 +147,7 @@ class TablePreprocessor:
         return self.transform(dataset, target)[0]
 
     def transform(
-        self, dataset: datasets.Dataset | dict[str, Any], target: bool = True
+        self, dataset: Dataset | dict[str, Any], target: bool = True
     ) -> tuple[dict[str, torch.Tensor], list[str]]:
         """The tensors of [`~TablePreprocessor.__call__`], and notes on values that were missing or are new."""
         table = Table(dataset)
@@ -145,7 +155,7 @@ class TablePreprocessor:
         if target:
             values, kept = _target(table, self.target_column, self.drop_missing_target)
             notes = _dropped(kept)
-            tensors["labels"] = torch.from_numpy(((values - self.target_mean) / self.target_std).astype(np.float32))
+            tensors["labels"] = torch.from_numpy(self.target_scale.standardize(values))
         rows = int(kept.sum())
         numeric, categories = [np.empty((rows, 0), np.float32)], []
         for column in self.columns:
@@ -254,16 +264,6 @@ def _target(table: Table, column: str, drop_missing: bool) -> tuple[np.ndarray, 
             f"{np.flatnonzero(~kept)[0]} (counted from 0). Fix the data, or set drop_missing_target=True."
         )
     return values[kept], kept
-
-
-def _target_statistics(values: np.ndarray, column: str) -> tuple[float, float]:
-    if len(values) < 2:
-        raise UserError(f"There are {len(values)} training rows with a target {column!r}: it takes two at least.")
-    mean, std = mean_and_std(values)
-    if not 0 < std < np.inf:
-        what = "is the same in every training row" if std == 0 else "is too large"
-        raise UserError(f"target_column {column!r} {what} ({values[0]:g}): there is nothing to learn.")
-    return mean, std
 
 
 def _dropped(kept: np.ndarray) -> list[str]:

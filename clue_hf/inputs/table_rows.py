@@ -70,18 +70,17 @@ class TableInputs(Inputs):
             raise UserError(_counted_from(first_row, str(error))) from error
         return TableRows(tensors, Table(values), self.names, notes=notes)
 
-    def labelled_rows(self, dataset: Any) -> TableRows:
-        """The rows that have a target, as far as rows without one may be left out."""
+    def labelled_rows(self, dataset: Any) -> tuple[TableRows, np.ndarray]:
+        """
+        The rows that have a target, as far as rows without one may be left out, and their targets in their own units,
+        not the standardised ones, which are rounded to float32.
+        """
         tensors, notes = self.processing_class.transform(dataset)
-        table = Table(dataset)
-        kept = ~np.isnan(self.targets(table))
         del tensors["labels"]
-        return TableRows(tensors, table, self.names, np.flatnonzero(kept), notes)
-
-    def targets(self, table: Table) -> np.ndarray:
-        """The target of each row in its own units, not the standardised one, which is rounded to float32."""
-        name = self.processing_class.target_column
-        return as_numbers(table.column(name), name)
+        table, name = Table(dataset), self.processing_class.target_column
+        targets = as_numbers(table.column(name), name)
+        numbers = np.flatnonzero(~np.isnan(targets))
+        return TableRows(tensors, table, self.names, numbers, notes), targets[numbers]
 
     def column(self, dataset: Any, target: str | None, split: str) -> Any:
         return dataset

@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from datasets import Dataset, IterableDataset
 from transformers.utils import logging
 
 from ..data.columns import check_texts, column_values, find_pair
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from ..config import CLUEConfig
 
 logger = logging.get_logger(__name__)
+#: Some rows as columns.
+Batch = dict[str, list[Any]]
 IGNORED = -100
 #: Rows whose tokens are looked at together.
 CHECKED_AT_ONCE = 10_000
-
-
 #: Columns that say whether a text was cut; read for the report, then dropped.
 CUT_SOURCE, CUT_TARGET = "source_was_cut", "target_was_cut"
 
@@ -44,25 +44,25 @@ def prepare_text_dataset(
     if isinstance(dataset, dict):
         return {key: prepare_text_dataset(part, tokenizer, kind, config, key) for key, part in dataset.items()}
     if isinstance(dataset, list):
-        dataset = datasets.Dataset.from_list(dataset)
-    if not isinstance(dataset, (datasets.Dataset, datasets.IterableDataset)):
+        dataset = Dataset.from_list(dataset)
+    if not isinstance(dataset, (Dataset, IterableDataset)):
         return dataset
     columns = dataset.column_names or list(next(iter(dataset)))
     if "labels" in columns and ("input_ids" in columns or "inputs_embeds" in columns):
         return dataset
-    if isinstance(dataset, datasets.Dataset) and len(dataset) == 0:
+    if isinstance(dataset, Dataset) and len(dataset) == 0:
         raise UserError(f"The {name} data has no rows.")
     settings = InputSettings.from_config(config)
     encode = _choose_encoder(columns, tokenizer, kind, settings)
-    if isinstance(dataset, datasets.IterableDataset):
+    if isinstance(dataset, IterableDataset):
         encoded = dataset.map(encode, batched=True, with_indices=True, remove_columns=columns)
         return encoded.remove_columns([CUT_SOURCE, CUT_TARGET])
     return encode_dataset(dataset, encode, settings, config.preprocessing_num_workers, name)
 
 
 def encode_dataset(
-    dataset: datasets.Dataset, encode: Callable, settings: InputSettings, num_proc: int | None, name: str
-) -> datasets.Dataset:
+    dataset: Dataset, encode: Callable, settings: InputSettings, num_proc: int | None, name: str
+) -> Dataset:
     """Tokenises a dataset with a function of a batch of rows and their numbers; reports how many texts it cut."""
     encoded = dataset.map(
         encode,
@@ -99,7 +99,7 @@ def check_tokens(dataset: Any, sizes: dict[str, int | None], name: str) -> None:
     if isinstance(dataset, dict):
         for key, part in dataset.items():
             check_tokens(part, sizes, key)
-    if not isinstance(dataset, datasets.Dataset):
+    if not isinstance(dataset, Dataset):
         return
     known = [column for column, size in sizes.items() if size and column in dataset.column_names]
     tables = dataset.select_columns(known).with_format("arrow").iter(CHECKED_AT_ONCE) if known else ()
@@ -138,9 +138,7 @@ def _choose_encoder(columns: list[str], tokenizer: Any, kind: str, settings: Inp
     return partial(_encode_pairs, tokenizer=tokenizer, kind=kind, settings=settings)
 
 
-def _encode_pairs(
-    rows: dict[str, list[Any]], indices: list[int], tokenizer: Any, kind: str, settings: InputSettings
-) -> dict[str, list[Any]]:
+def _encode_pairs(rows: Batch, indices: list[int], tokenizer: Any, kind: str, settings: InputSettings) -> Batch:
     pair = {"source_column": str(settings.source_column), "target_column": str(settings.target_column)}
     sources, targets = (column_values(rows, path, option) for option, path in pair.items())
     if kind == "causal" and sources and isinstance(sources[0], list):  # a prompt and a completion of chat messages
@@ -175,9 +173,7 @@ def encode_targets(tokenizer: Any, texts: list[str], limit: int, kind: str) -> t
     return [tokens[:limit] for tokens in ended], [len(tokens) > limit for tokens in ended]
 
 
-def encode_texts(
-    tokenizer: Any, texts: list[str], limit: int, target: bool = False
-) -> tuple[dict[str, list[Any]], list[bool]]:
+def encode_texts(tokenizer: Any, texts: list[str], limit: int, target: bool = False) -> tuple[Batch, list[bool]]:
     """What a tokenizer makes of each text, special tokens included, and whether it was cut to `limit` tokens."""
     argument = "text_target" if target else "text"
     encoded = dict(tokenizer(**{argument: texts}, verbose=False))
@@ -195,7 +191,7 @@ def cut_message(count: int, rows: int, what: str, option: str, limit: int) -> li
     return [f"{share} were truncated to {option}={limit}."] if count else []
 
 
-def _encode_plain(rows: dict[str, list[Any]], indices: list[int], tokenizer: Any, limit: int) -> dict[str, list[Any]]:
+def _encode_plain(rows: Batch, indices: list[int], tokenizer: Any, limit: int) -> Batch:
     """Plain texts: every token is a target."""
     check_texts(rows["text"], "text", "column", indices[0])
     end = tokenizer.eos_token_id
@@ -204,7 +200,7 @@ def _encode_plain(rows: dict[str, list[Any]], indices: list[int], tokenizer: Any
     return _truncated(ended, ended, limit)
 
 
-def _encode_ids(rows: dict[str, list[Any]], indices: list[int], limit: int) -> dict[str, list[Any]]:
+def _encode_ids(rows: Batch, indices: list[int], limit: int) -> Batch:
     """Token ids without labels: every token is a target, or those of the completion mask."""
     inputs = rows["input_ids"]
     masks = rows.get("completion_mask") or [[1] * len(ids) for ids in inputs]
@@ -215,13 +211,13 @@ def _encode_ids(rows: dict[str, list[Any]], indices: list[int], limit: int) -> d
     return _truncated(inputs, labels, limit)
 
 
-def _encode_chats(rows: dict[str, list[Any]], indices: list[int], tokenizer: Any, limit: int) -> dict[str, list[Any]]:
+def _encode_chats(rows: Batch, indices: list[int], tokenizer: Any, limit: int) -> Batch:
     return _encode_messages(rows["messages"], [0] * len(indices), indices, tokenizer, limit)
 
 
 def _encode_messages(
     chats: list[list[dict]], starts: list[int], indices: list[int], tokenizer: Any, limit: int
-) -> dict[str, list[Any]]:
+) -> Batch:
     """Chats through the tokenizer's template; the targets are the assistant's turns from message `start` on."""
     if tokenizer.chat_template is None:
         raise UserError("The data holds chat messages, but the tokenizer has no chat template.")
@@ -263,13 +259,13 @@ def _render(tokenizer: Any, messages: list[dict], **options: Any) -> str:
     return tokenizer.apply_chat_template(messages, tokenize=False, **options)
 
 
-def _truncated(inputs: list[list[int]], labels: list[list[int]], limit: int) -> dict[str, list[Any]]:
+def _truncated(inputs: list[list[int]], labels: list[list[int]], limit: int) -> Batch:
     """A batch of texts that hold their targets: both are cut together, and counted as sources."""
     cut = [len(ids) > limit for ids in inputs]
     return _batch([ids[:limit] for ids in inputs], [ids[:limit] for ids in labels], cut, [False] * len(cut))
 
 
-def _batch(inputs: list, labels: list, cut_sources: list[bool], cut_targets: list[bool]) -> dict[str, list[Any]]:
+def _batch(inputs: list, labels: list, cut_sources: list[bool], cut_targets: list[bool]) -> Batch:
     return {
         "input_ids": inputs,
         "attention_mask": [[1] * len(ids) for ids in inputs],

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import datasets
 import numpy as np
 import torch
+from datasets import Dataset
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from ..data.columns import check_texts, dataset_values, describe_value, find_text_columns, text_values
@@ -47,13 +47,12 @@ class TextRows(Rows):
 
     def batch(self, rows: range) -> dict[str, torch.Tensor]:
         part = {name: values[rows.start : rows.stop] for name, values in self.columns.items()}
-        return dict(
-            self._collate([dict(zip(part, values, strict=True)) for values in zip(*part.values(), strict=True)])
-        )
+        items = [dict(zip(part, values, strict=True)) for values in zip(*part.values(), strict=True)]
+        return dict(self._collate(items))
 
-    def labelled(self, labels: np.ndarray, chosen: np.ndarray) -> datasets.Dataset:
+    def labelled(self, labels: np.ndarray, chosen: np.ndarray) -> Dataset:
         columns = {name: [values[row] for row in chosen] for name, values in self.columns.items()}
-        return datasets.Dataset.from_dict({**columns, "labels": labels.tolist()})
+        return Dataset.from_dict({**columns, "labels": labels.tolist()})
 
     def text(self, row: int) -> str:
         return self.texts[row]
@@ -78,7 +77,7 @@ class TextInputs(Inputs):
         return TextRows(columns, self.processing_class, texts, notes)
 
     def column(self, dataset: Any, target: str | None, split: str) -> list[str]:
-        if not isinstance(dataset, datasets.Dataset):
+        if not isinstance(dataset, Dataset):
             raise ValueError(f"A model of texts takes a datasets.Dataset, not {type(dataset)}.")
         names = dataset.column_names
         path, _ = find_text_columns(names, self.settings.source_column, target or names[0])
@@ -89,9 +88,7 @@ class TextInputs(Inputs):
     def label_column(self, columns: list[str]) -> str:
         return find_text_columns(columns, self.settings.source_column, self.settings.label_column)[1]
 
-    def training_data(
-        self, dataset: datasets.Dataset, target: str, labels: np.ndarray, config: Any, split: str
-    ) -> datasets.Dataset:
+    def training_data(self, dataset: Dataset, target: str, labels: np.ndarray, config: Any, split: str) -> Dataset:
         path, _ = find_text_columns(dataset.column_names, self.settings.source_column, target)
 
         def encode(rows: dict[str, list[Any]], indices: list[int]) -> dict[str, Any]:
