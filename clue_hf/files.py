@@ -95,8 +95,8 @@ class ResumableLog:
     def add(self, inputs: Iterable[Any], results: Iterable[dict[str, Any]]) -> None:
         """Keeps results, each with its `row`; they are in the file when this returns."""
         file, position, lines = self._open(), self._end, []
-        for given, result in zip(inputs, results, strict=True):
-            lines.append(_log_line(given, result))
+        for row_input, result in zip(inputs, results, strict=True):
+            lines.append(_log_line(row_input, result))
             self._note(result["row"], position)
             position += len(lines[-1])
         file.seek(self._end)
@@ -112,11 +112,11 @@ class ResumableLog:
             file.writelines(map(_log_line, inputs, results))
         self._read(self.path, resume=True)
 
-    def check(self, row: int, given: Any) -> None:
+    def check(self, row: int, row_input: Any) -> None:
         """Raises a `UserError` where the input of a finished row has changed."""
         file = self._open()
         file.seek(self._starts[row])
-        if file.read(8) != _checksum(given):
+        if file.read(8) != _checksum(row_input):
             raise UserError(
                 f"{self.path}: row {row} (counted from 0) of the input has changed since it was finished. Delete the "
                 "file to start over."
@@ -194,9 +194,9 @@ class ResumableLog:
             file.truncate(self._end)
 
 
-def _log_line(given: Any, result: dict[str, Any]) -> bytes:
-    return _checksum(given) + b" " + _line(result)
+def _log_line(row_input: Any, result: dict[str, Any]) -> bytes:
+    return _checksum(row_input) + b" " + _line(result)
 
 
-def _checksum(given: Any) -> bytes:
-    return f"{zlib.crc32(json.dumps(given, sort_keys=True).encode()):08x}".encode()
+def _checksum(row_input: Any) -> bytes:
+    return f"{zlib.crc32(json.dumps(row_input, sort_keys=True).encode()):08x}".encode()

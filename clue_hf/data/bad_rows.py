@@ -18,7 +18,7 @@ from transformers.utils import logging
 
 from ..errors import UserError
 from .lines import SEPARATORS, UNREADABLE_FILE, file_kind, read_lines
-from .tables import WORDS, parse_csv
+from .tables import KEEP_NA_WORDS, parse_csv
 
 
 logger = logging.get_logger(__name__)
@@ -77,9 +77,9 @@ class BadRows:
 
 def read_by_line(path: str, where: str, bad_rows: BadRows, table: bool = False) -> Dataset:
     """
-    The rows of a jsonl, csv or tsv file that a reader of whole files gave up: lines that are none are bad rows, and so
-    are values of another type than the other rows have. A column that only some rows have is none of that. Words for
-    missing values in a csv file are missing ones in a `table`, and words elsewhere.
+    The rows of a jsonl, csv or tsv file that cannot be read as a whole: lines that cannot be parsed are bad rows, and
+    so are values of another type than most in their column, unless they are absent. In the csv file of a `table` words
+    such as "NA" are missing values.
     """
     try:
         lines = list(read_lines(path))
@@ -93,7 +93,7 @@ def read_by_line(path: str, where: str, bad_rows: BadRows, table: bool = False) 
         if file_kind(path) in SEPARATORS:
             # through a csv file again, from which pandas finds the type that suits all values of a column
             content = pd.DataFrame(rows).to_csv(index=False, quoting=csv.QUOTE_ALL)  # spaces alone are no blank line
-            return parse_csv(StringIO(content), ",", **({} if table else WORDS))
+            return parse_csv(StringIO(content), ",", **({} if table else KEEP_NA_WORDS))
         return _of_one_type(rows, where, bad_rows)
     except (pa.ArrowException, OverflowError) as error:
         raise UserError(f"{where} cannot be read: {error}") from error

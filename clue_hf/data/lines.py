@@ -142,7 +142,10 @@ def csv_rows(content: Any, separator: str) -> Iterator[tuple[int, list[str], str
     rows = csv.reader(_kept(chain(lines, [""]), taken), delimiter=separator)
     number = 1  # of its first line
     while True:
-        values, problem = _next_row(rows)
+        try:
+            values, problem = next(rows), None
+        except csv.Error as error:
+            values, problem = [], f"is not a valid csv row: {error}"
         if not taken[0]:
             return
         if not taken[-1]:
@@ -155,15 +158,8 @@ def csv_rows(content: Any, separator: str) -> Iterator[tuple[int, list[str], str
         taken.clear()
 
 
-def _next_row(rows: Any) -> tuple[list[str], str | None]:
-    try:
-        return next(rows), None
-    except csv.Error as error:
-        return [], f"is not a valid csv row: {error}"
-
-
 def _is_blank(lines: list[str], separator: str) -> bool:
-    """Whether pandas passes over a row: one of spaces is blank, an empty value in quotation marks is not."""
+    """Whether pandas skips a row: one of spaces is blank, an empty value in quotation marks is not."""
     return len(lines) == 1 and not lines[0].strip(" \t\r\n") and separator not in lines[0]
 
 

@@ -21,8 +21,8 @@ from .labels import check_classes, split_by_label
 from .lines import SEPARATORS, UNREADABLE_FILE, file_kind, is_misread
 from .needs import RowNeeds, as_plain, bad_cells, bad_values
 from .npz import load_npz
-from .splits import split_by_source
-from .tables import WORDS, check_header, read_csv
+from .splits import rows_by_value, split_by_source
+from .tables import KEEP_NA_WORDS, check_header, read_csv
 from .targets import find_target_column
 
 
@@ -64,11 +64,6 @@ class DataArguments:
         if self.on_bad_row not in POLICIES:
             raise ValueError(f"`on_bad_row` must be one of {', '.join(POLICIES)}, not {self.on_bad_row!r}.")
         self.bad_rows = BadRows(self.on_bad_row)
-
-    def take_alone(self, split: str) -> None:
-        """Where the file of one split is all there is, nothing has to be split off for it."""
-        if getattr(self, f"{split}_file", None) and not (self.dataset_name or self.train_file):
-            self.train_split, self.validation_fraction, self.test_fraction = split, 0.0, 0.0
 
     @property
     def table_columns(self) -> dict[str, Any]:
@@ -258,7 +253,7 @@ def _read_whole(file: str, kind: str, table: bool, where: str) -> Dataset | None
 
 
 def _read(file: str, kind: str) -> Dataset:
-    settings: dict[str, Any] = {"sep": SEPARATORS[kind], **WORDS} if kind in SEPARATORS else {}
+    settings: dict[str, Any] = {"sep": SEPARATORS[kind], **KEEP_NA_WORDS} if kind in SEPARATORS else {}
     verbosity = datasets.logging.get_verbosity()
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what cannot be read is reported once, and by us
     datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # a local file is nobody's download
@@ -270,10 +265,7 @@ def _read(file: str, kind: str) -> Dataset:
 
 def _by_column(dataset: Dataset, column: str) -> dict[str, Dataset]:
     check_column(dataset.column_names, column, "split_column")
-    rows: dict[str, list[int]] = {}
-    for row, name in enumerate(dataset[column][:]):
-        rows.setdefault(str(name), []).append(row)
-    return {name: dataset.select(chosen) for name, chosen in rows.items()}
+    return {name: dataset.select(rows) for name, rows in rows_by_value(dataset[column][:]).items()}
 
 
 def _reason(error: BaseException) -> str:

@@ -23,9 +23,9 @@ from .targets import find_target_column
 
 #: About a value that most others in its column are unlike.
 UNLIKE_MOST = "where most have a finite number or a time (name the column in categorical_columns if it has categories)"
-#: So large a share of a column of texts in a csv file may be no numbers where it is to hold some: more are no mistake.
+#: Largest share of texts in a csv column of numbers that are taken for mistakes.
 FEW = {"number": 0.5, "class": 0.05}
-#: What to do where they are no mistake either.
+#: What to do where they are not mistakes.
 AS_NAMES = " (if it names a class: write the file as jsonl, where labels that are texts are names)"
 
 
@@ -73,8 +73,8 @@ class RowNeeds:
 
 def bad_values(dataset: Dataset, needed: dict[str, str], from_csv: bool = False) -> dict[int, str]:
     """
-    Rows that lack a needed value, or have one of another type than most rows. A column without any value is no matter
-    of rows: it is reported where it is used.
+    Rows that lack a needed value, or have one of another type than most rows. A column without any value is reported
+    where it is used.
     """
     problems: dict[int, str] = {}
     for path, what in needed.items():
@@ -129,7 +129,7 @@ def as_plain(dataset: Dataset, whole: Dataset, needed: dict[str, str], from_csv:
 
 
 def _is_good(dataset: Dataset, name: str, keys: list[str], what: str) -> bool:
-    """Whether a column of one type has a value in every row, and each may be one: there is no need to look at them."""
+    """Whether the type of a column shows that all values are good: they need not be looked at one by one."""
     array = dataset.select_columns([name]).with_format("arrow")[:][name]
     for key in keys:
         if not pa.types.is_struct(array.type) or array.type.get_field_index(key) < 0:
@@ -151,7 +151,7 @@ def _reach(value: Any, keys: list[str]) -> Any:
 
 
 def _numbers(texts: list[str | None], few: float) -> list[Any] | None:
-    """The texts, those that are numbers as such; none where more than so large a share is none."""
+    """The texts with numbers parsed; `None` where more than the share `few` of them are not numbers."""
     values = [float(text) if text and re.match(NUMBER, text.strip(), re.ASCII) else text for text in texts]
     odd, present = (sum(isinstance(value, kinds) for value in values) for kinds in (str, (str, float)))
     return values if odd <= few * present else None

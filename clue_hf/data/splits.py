@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from datasets import Dataset, DatasetDict
 
@@ -20,10 +21,16 @@ def split_by_source(dataset: Dataset, fractions: dict[str, float], seed: int, so
     Without a source column every row counts as distinct.
     """
     keys = range(len(dataset)) if source is None else dataset_values(dataset, source, "source_column")
-    groups: dict[str, list[int]] = {}
-    for row, key in enumerate(map(str, keys)):
-        groups.setdefault(key, []).append(row)
+    groups = rows_by_value(keys)
     return divide(dataset, [groups[key] for key in sorted(groups, key=lambda key: _digest(key, seed))], fractions)
+
+
+def rows_by_value(values: Iterable[Any]) -> dict[str, list[int]]:
+    """The rows that have each value, as text."""
+    rows: dict[str, list[int]] = {}
+    for row, value in enumerate(values):
+        rows.setdefault(str(value), []).append(row)
+    return rows
 
 
 def divide(dataset: Dataset, groups: Sequence[Sequence[int]], fractions: dict[str, float]) -> DatasetDict:

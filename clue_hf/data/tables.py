@@ -29,8 +29,8 @@ TIME = r"^\d{4}[-/]\d{2}[-/]\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?: 
 OTHER_TIME = r"^\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[T ].*)?$"
 #: How pandas calls an index that was written with the columns.
 INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
-#: For texts: pandas takes the words None, null and NA for nothing at all.
-WORDS = {"keep_default_na": False, "na_values": [""]}
+#: For texts: by default pandas reads the words None, null and NA as missing values.
+KEEP_NA_WORDS = {"keep_default_na": False, "na_values": [""]}
 
 
 class Table:
@@ -45,7 +45,7 @@ class Table:
         self.num_rows = _common_length(data, self.names) if self._features is None else len(data)
 
     def column(self, name: str, option: str = "The column") -> pa.Array:
-        """The values of a column; raises where there is none of that name, with the nearest name there is."""
+        """The values of a column; raises where it does not exist, with the nearest name."""
         if name not in self.names:
             raise unknown_column(self.names, name, option)
         if name not in self._arrays:
@@ -111,8 +111,8 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
-    return any(test(kind) for test in tests)
+    types = pa.types
+    return types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
 
 
 def _is_time(kind: pa.DataType) -> bool:
@@ -156,8 +156,8 @@ def _kind_of_texts(texts: pa.Array, name: str) -> str:
 
 def unreadable(array: pa.Array) -> np.ndarray:
     """
-    Which values are neither missing nor what most are: no number among numbers, no time among times, infinite. Times
-    most of which cannot be read are no matter of rows: `as_times` tells how to write them.
+    Which values are neither missing nor of the type of most: no number among numbers, no time among times, infinite.
+    Nothing where most times cannot be read: `as_times` tells how to write them.
     """
     if pa.types.is_floating(array.type):
         return np.isinf(array.to_numpy(zero_copy_only=False))
@@ -199,7 +199,7 @@ def _values(texts: pa.Array) -> pa.Array:
 
 
 def as_numbers(array: pa.Array, name: str, hint: str = "", option: str = "The column") -> np.ndarray:
-    """Float64, nan where a value is missing; raises with the row where one is no number, or infinite."""
+    """Float64, nan where a value is missing; raises with the row where one is not a finite number."""
     if _is_text(array.type):
         texts = _values(array)
         _check(pc.match_substring_regex(texts, NUMBER), texts, name, option, "numbers (as in 12.5 or 1e-4)", hint)
@@ -240,7 +240,7 @@ def as_times(array: pa.Array, name: str, hint: str = "") -> np.ndarray:
 
 
 def _times(texts: pa.Array) -> pd.Series:
-    """Times as they are written, NaT for what is none."""
+    """Times as they are written, NaT where a text is not a time."""
     written = pc.replace_substring_regex(texts, r" ?(?:Z|UTC|GMT)$", "")
     written = pc.replace_substring(written, "/", "-")
     series = pd.Series(written.to_pylist(), dtype=object)
@@ -251,10 +251,9 @@ def _check(good: pa.Array, texts: pa.Array, name: str, option: str, what: str, h
     bad = np.flatnonzero(~pc.fill_null(good, True).to_numpy(zero_copy_only=False))
     if len(bad):
         value = str(texts[int(bad[0])].as_py())[:40]
-        others = f" (so are {len(bad) - 1:,} other rows)" if len(bad) > 1 else ""
+        others = f" ({len(bad) - 1:,} other rows are wrong too)" if len(bad) > 1 else ""
         raise UserError(
-            f"{option} {name!r} must hold {what}, but row {bad[0]} (counted from 0) is {value!r}, which is none"
-            f"{others}.{hint}"
+            f"{option} {name!r} must hold {what}, but row {bad[0]} (counted from 0) is {value!r}{others}.{hint}"
         )
 
 

@@ -70,7 +70,7 @@ class ImageInputs(Inputs):
     modality = "image"
 
     def __init__(self, processor: Any = None, settings: InputSettings | None = None) -> None:
-        self.processing_class, self.settings = processor, settings or InputSettings()
+        super().__init__(processor, settings)
         self.transform = None if processor is None else ImageTransform.from_processor(processor)
 
     def is_single(self, values: Any) -> bool:

@@ -19,7 +19,7 @@ from ..errors import UserError
 AUGMENTATIONS = ("none", "crop", "crop_flip")
 #: Side to resize to before cropping the middle, as a multiple of the side to crop: 256 for 224.
 AROUND_CROP = 256 / 224
-#: So many images tell the mean and the deviation of a dataset that is not held in memory.
+#: Number of images from which the mean and deviation of a dataset that is not in memory are computed.
 STATISTICS_ROWS = 4096
 
 
@@ -126,7 +126,7 @@ class ImageTransform:
         elif shortest and not (crop and getattr(processor, "do_center_crop", False)):
             size, shortest = {"height": shortest, "width": shortest}, None
         if not getattr(processor, "do_resize", True) or not (shortest or "height" in size):
-            raise UserError(f"The image processor {type(processor).__name__} with size {size} is not supported.")
+            raise UserError(f"Image processor {type(processor).__name__} resizes to {size}, which is not supported.")
         sides = crop if shortest else size
         return cls((sides["height"], sides["width"]), mean, std, shortest, int(processor.resample))
 

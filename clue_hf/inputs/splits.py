@@ -41,7 +41,9 @@ def load_evaluation_data(
 ) -> EvaluationData:
     """Loads the data for a model."""
     data.report_splits = list(dict.fromkeys(filter(None, (split, ood_split))))
-    data.take_alone(split)
+    if getattr(data, f"{split}_file", None) and not (data.dataset_name or data.train_file):
+        # the file of one split is all there is: nothing has to be split off for it
+        data.train_split, data.validation_fraction, data.test_fraction = split, 0.0, 0.0
     ood = load_ood_images(ood_file, limit=data.max_eval_samples) if ood_file else None
     known = {name: columns.get(name) or getattr(trained, name) for name in COLUMNS}
     try:

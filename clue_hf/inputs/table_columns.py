@@ -20,7 +20,7 @@ logger = logging.get_logger(__name__)
 KINDS = ("numeric", "categorical", "datetime")
 #: A column of texts with more different values than this is left out, unless it is named.
 MAX_CATEGORIES = 1000
-#: So is one with more different values than half its rows, such as names or ids, in tables of at least so many rows.
+#: So is one with more different values than half its rows, such as ids, in tables of at least this many rows.
 MIN_ROWS_FOR_IDS = 20
 
 
@@ -36,7 +36,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class TableColumn:
-    """What the training rows told about a column."""
+    """What was learned about a column from the training rows."""
 
     name: str
     kind: str
@@ -71,8 +71,8 @@ class TableColumn:
     def indices(self, array: pa.Array, kept: np.ndarray) -> tuple[np.ndarray, int, int]:
         """The indices of the categories, and how many rows miss one or have one that no training row had."""
         texts = as_texts(array, self.class_names).filter(pa.array(kept))
-        found = pc.index_in(texts, value_set=pa.array(self.categories, texts.type))
-        indices = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
+        positions = pc.index_in(texts, value_set=pa.array(self.categories, texts.type))
+        indices = pc.fill_null(positions, -1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
         return indices, texts.null_count, int((indices == 0).sum()) - texts.null_count
 
     @classmethod
@@ -96,17 +96,13 @@ def _parts(kind: str, array: pa.Array, name: str, hint: str = "") -> dict[str, n
         values = as_numbers(array, name, hint)
         return {"value": values, "missing": np.isnan(values).astype(np.float64)}
     times = pd.DatetimeIndex(as_times(array, name, hint))
-    hour, weekday = _floats(times.hour), _floats(times.weekday)
-    time_of_day = (hour + _floats(times.minute) / 60 + _floats(times.second) / 3600) / 24
-    parts = {"year": times.year, "month": times.month, "day": times.day, "weekday": weekday, "hour": hour}
-    turns = {"time of day": time_of_day, "week": weekday / 7, "time of year": (_floats(times.dayofyear) - 1) / 365.25}
+    parts: dict[str, Any] = {part: getattr(times, part) for part in ("year", "month", "day", "weekday", "hour")}
+    time_of_day = (times.hour + times.minute / 60 + times.second / 3600) / 24
+    turns = {"time of day": time_of_day, "week": times.weekday / 7, "time of year": (times.dayofyear - 1) / 365.25}
     for turn, angle in turns.items():  # so that midnight is near 23:59, and December near January
         parts[f"sin {turn}"], parts[f"cos {turn}"] = np.sin(2 * np.pi * angle), np.cos(2 * np.pi * angle)
-    return {**{part: _floats(values) for part, values in parts.items()}, "missing": times.isna().astype(np.float64)}
-
-
-def _floats(values: Any) -> np.ndarray:
-    return np.asarray(values, np.float64)
+    parts["missing"] = times.isna()
+    return {part: np.asarray(values, np.float64) for part, values in parts.items()}
 
 
 def fit_column(table: Table, name: str, kind: str | None, kept: np.ndarray) -> tuple[TableColumn | None, list[str]]:

@@ -39,7 +39,7 @@ class TablePreprocessor:
         target_mean, target_std (`float`):
             Of the training rows, in the target's own units.
         columns (`list[TableColumn]`):
-            What the training rows told about each column that is used.
+            What was learned about each column that is used.
         num_rows (`int`):
             The number of training rows.
         drop_missing_target (`bool`, *optional*, defaults to `False`):
@@ -224,8 +224,8 @@ class TablePreprocessor:
             path = cached_file(name, FILE_NAME, subfolder=subfolder)
         except (OSError, ValueError) as error:
             raise UserError(
-                f"{str(name)!r} has no {FILE_NAME}: it is no folder with a model for tables, and the Hub has no such "
-                f"model or cannot be reached. ({str(error).strip().splitlines()[0]})"
+                f"{str(name)!r} has no {FILE_NAME}: it is not a folder with a model for tables, and the Hub has no "
+                f"such model or cannot be reached. ({str(error).strip().splitlines()[0]})"
             ) from error
         try:
             content = json.loads(Path(str(path)).read_text(encoding="utf-8"))
@@ -235,7 +235,7 @@ class TablePreprocessor:
 
 
 def _named_kinds(table: Table, target: str, named: dict[str, list[str] | None]) -> dict[str, str]:
-    """The kinds that are given, by column."""
+    """The kinds that the user named, by column."""
     table.column(target, "target_column")
     kinds: dict[str, str] = {}
     for kind, names in named.items():

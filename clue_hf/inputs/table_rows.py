@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import datasets
@@ -17,19 +18,15 @@ from .base import Inputs, InputSettings, Rows
 from .table_preprocessor import TablePreprocessor
 
 
+@dataclass(frozen=True)
 class TableRows(Rows):
     """Rows as tensors; `numbers` says which rows of the table they are."""
 
-    def __init__(
-        self,
-        tensors: dict[str, torch.Tensor],
-        table: Table,
-        names: Sequence[str],
-        numbers: np.ndarray | None = None,
-        notes: Sequence[str] = (),
-    ) -> None:
-        self.tensors, self.table, self.names, self.notes = tensors, table, names, notes
-        self.numbers = np.arange(len(self)) if numbers is None else numbers
+    tensors: dict[str, torch.Tensor]
+    table: Table
+    names: Sequence[str]
+    numbers: np.ndarray
+    notes: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.tensors["numeric"])
@@ -52,7 +49,7 @@ class TableInputs(Inputs):
     modality = "table"
 
     def __init__(self, preprocessor: TablePreprocessor, settings: InputSettings | None = None) -> None:
-        self.processing_class, self.settings = preprocessor, settings or InputSettings()
+        super().__init__(preprocessor, settings)
         self.names = [column.name for column in preprocessor.columns]
 
     def is_single(self, values: Any) -> bool:
@@ -68,7 +65,8 @@ class TableInputs(Inputs):
             tensors, notes = self.processing_class.transform(values, target=False)
         except UserError as error:
             raise UserError(_counted_from(first_row, str(error))) from error
-        return TableRows(tensors, Table(values), self.names, notes=notes)
+        table = Table(values)
+        return TableRows(tensors, table, self.names, np.arange(table.num_rows), notes)
 
     def labelled_rows(self, dataset: Any) -> tuple[TableRows, np.ndarray]:
         """

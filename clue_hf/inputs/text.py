@@ -64,13 +64,9 @@ def encode_dataset(
     dataset: Dataset, encode: Callable, settings: InputSettings, num_proc: int | None, name: str
 ) -> Dataset:
     """Tokenises a dataset with a function of a batch of rows and their numbers; reports how many texts it cut."""
+    desc, columns = f"Tokenising {name} data", dataset.column_names
     encoded = dataset.map(
-        encode,
-        batched=True,
-        with_indices=True,
-        remove_columns=dataset.column_names,
-        num_proc=num_proc,
-        desc=f"Tokenising {name} data",
+        encode, batched=True, with_indices=True, remove_columns=columns, num_proc=num_proc, desc=desc
     )
     limits = {CUT_SOURCE: settings.max_source_length, CUT_TARGET: settings.max_target_length}
     cut_columns = [column for column in limits if column in encoded.column_names]
@@ -248,7 +244,7 @@ def _pieces(tokenizer: Any, chat: list[dict], start: int, index: int) -> list[tu
         if not (whole.startswith(answered) and answered.startswith(prompt) and position <= len(prompt)):
             raise UserError(
                 f"Row {index}: the chat template renders a conversation differently once it goes on, so the "
-                "assistant's words cannot be told apart. Use prompt and completion columns."
+                "assistant's turns cannot be located. Use prompt and completion columns."
             )
         pieces += [(whole[position : len(prompt)], False), (whole[len(prompt) : len(answered)], True)]
         position = len(answered)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from ..data.columns import check_texts, dataset_values, describe_value, find_text_columns, text_values
 from ..errors import UserError
-from .base import Inputs, InputSettings, Rows
+from .base import Inputs, Rows
 from .text import CUT_SOURCE, cut_message, encode_dataset, encode_texts
 
 
@@ -29,18 +30,14 @@ def as_texts(values: Any, first_row: int = 0) -> list[str]:
     return texts
 
 
+@dataclass(frozen=True)
 class TextRows(Rows):
     """Tokenised texts: `columns` holds a list per input of the model, `texts` what was tokenised."""
 
-    def __init__(
-        self,
-        columns: dict[str, list[Any]],
-        tokenizer: PreTrainedTokenizerBase,
-        texts: Sequence[str],
-        notes: Sequence[str] = (),
-    ) -> None:
-        self.columns, self.texts, self.notes = columns, texts, notes
-        self._collate = DataCollatorWithPadding(tokenizer)
+    columns: dict[str, list[Any]]
+    tokenizer: PreTrainedTokenizerBase
+    texts: Sequence[str]
+    notes: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -48,7 +45,7 @@ class TextRows(Rows):
     def batch(self, rows: range) -> dict[str, torch.Tensor]:
         part = {name: values[rows.start : rows.stop] for name, values in self.columns.items()}
         items = [dict(zip(part, values, strict=True)) for values in zip(*part.values(), strict=True)]
-        return dict(self._collate(items))
+        return dict(DataCollatorWithPadding(self.tokenizer)(items))
 
     def labelled(self, labels: np.ndarray, chosen: np.ndarray) -> Dataset:
         columns = {name: [values[row] for row in chosen] for name, values in self.columns.items()}
@@ -63,9 +60,6 @@ class TextInputs(Inputs):
 
     modality = "text"
     used_settings = ("source_prefix", "max_source_length")
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, settings: InputSettings | None = None) -> None:
-        self.processing_class, self.settings = tokenizer, settings or InputSettings()
 
     def is_single(self, values: Any) -> bool:
         return isinstance(values, str)

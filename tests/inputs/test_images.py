@@ -271,5 +271,5 @@ def test_a_resumed_run_sees_the_same_batches(tmp_path):
 def test_mistakes_are_explained():
     with pytest.raises(UserError, match="augment must be one of none, crop, crop_flip, not 'flip'"):
         ImageCollator(TRANSFORMS[0], "flip")
-    with pytest.raises(UserError, match="has no use here"):
+    with pytest.raises(UserError, match="which is not supported"):
         ImageTransform.from_processor(ViTImageProcessorPil(do_resize=False))
