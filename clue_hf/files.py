@@ -29,7 +29,12 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    if os.name == "posix":  # the new name is on the disk, too
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -51,15 +56,6 @@ def write_lines(path: str | Path, rows: Iterable[dict[str, Any]]) -> None:
 
 def _line(content: dict[str, Any]) -> bytes:
     return json.dumps(content, ensure_ascii=False).encode("utf-8", errors="replace") + b"\n"
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 class ResumableLog:
@@ -157,11 +153,9 @@ class ResumableLog:
         if self._file is None:
             if self.path is None:
                 self._file = BytesIO()
-            elif self._end:
-                self._file = open(self.path, "r+b")  # noqa: SIM115
             else:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = open(self.path, "w+b")  # noqa: SIM115
+                self._file = open(self.path, "r+b" if self._end else "w+b")  # noqa: SIM115
             if not self._end:
                 self._end = self._file.write(_line({"signature": self.signature}))
         return self._file

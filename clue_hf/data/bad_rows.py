@@ -73,8 +73,6 @@ class BadRows:
 
 
 # ---- rows that cannot be read ----
-
-
 def read_by_line(path: str, where: str, bad_rows: BadRows, table: bool = False) -> Dataset:
     """
     The rows of a jsonl, csv or tsv file that cannot be read as a whole: lines that cannot be parsed are bad rows, and
@@ -112,10 +110,7 @@ def _of_one_type(rows: list[dict[str, Any]], where: str, bad_rows: BadRows) -> D
 
 def bad_texts(dataset: Dataset) -> dict[int, str]:
     """Rows with a text that is not valid UTF-8: readers of json and parquet files do not look."""
-    table = dataset.with_format("arrow")[:]
-    if _is_valid(table):
-        return {}
-    problems = {}
+    table, problems = dataset.with_format("arrow")[:], dict[int, str]()
     for name in table.column_names:
         column = table.select([name])
         if not _is_valid(column):

@@ -110,13 +110,6 @@ def dataset_values(dataset: datasets.Dataset, path: str, option: str) -> list[An
     return column_values({name: dataset[name][:]}, path, option)
 
 
-def text_values(rows: dict[str, list[Any]], path: str, option: str, first_row: int = 0) -> list[str]:
-    """The texts of a column in a batch of rows; raises with the row's number where a value is not a text."""
-    values = column_values(rows, path, option)
-    check_texts(values, path, option, first_row)
-    return values
-
-
 def check_texts(values: list[Any], path: str, option: str, first_row: int = 0) -> None:
     """Raises with the row's number unless every value is a text."""
     for row, value in enumerate(values, first_row):

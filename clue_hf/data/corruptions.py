@@ -74,8 +74,6 @@ def corrupt(
 
 
 # ---- noise ----
-
-
 def _gaussian_noise(image: np.ndarray, deviation: float, generator: Generator, *_: Any) -> np.ndarray:
     return image + deviation * generator.standard_normal(image.shape, np.float32)
 
@@ -95,8 +93,6 @@ def _speckle_noise(image: np.ndarray, deviation: float, generator: Generator, *_
 
 
 # ---- blur ----
-
-
 def _gaussian_blur(image: np.ndarray, sigma: float, generator: Generator, scale: float) -> np.ndarray:
     sigma *= scale
     return ndimage.gaussian_filter(image, (sigma, sigma, 0), mode="nearest")
@@ -151,8 +147,6 @@ def _enlarge(size: int, factor: float) -> np.ndarray:
 
 
 # ---- weather and light ----
-
-
 def _fog(image: np.ndarray, setting: tuple[float, float], generator: Generator, *_: Any) -> np.ndarray:
     amount, decay = setting
     brightest = image.max()
@@ -182,13 +176,10 @@ def _snow(image: np.ndarray, setting: tuple[float, ...], generator: Generator, s
     flakes = _zoom(noise, zoom * scale)
     flakes = np.clip(np.where(flakes < least, 0, flakes), 0, 1)
     flakes = _smear(flakes, radius * scale, sigma * scale, generator.uniform(-135, -45))
-    pale = np.maximum(image, 1.5 * _grey(image) + 0.5)
+    weights = [0.299, 0.587, 0.114] if image.shape[-1] == 3 else [1.0]
+    grey = (image @ np.array(weights, np.float32))[..., None]
+    pale = np.maximum(image, 1.5 * grey + 0.5)
     return keep * image + (1 - keep) * pale + flakes + flakes[::-1, ::-1]
-
-
-def _grey(image: np.ndarray) -> np.ndarray:
-    weights = np.array([0.299, 0.587, 0.114], np.float32) if image.shape[-1] == 3 else np.ones(1, np.float32)
-    return (image @ weights)[..., None]
 
 
 def _brightness(image: np.ndarray, amount: float, *_: Any) -> np.ndarray:
@@ -217,8 +208,6 @@ def _saturate(image: np.ndarray, setting: tuple[float, float], *_: Any) -> np.nd
 
 
 # ---- digital ----
-
-
 def _pixelate(image: np.ndarray, share: float, *_: Any) -> np.ndarray:
     height, width = image.shape[:2]
     small = (max(1, int(width * share)), max(1, int(height * share)))

@@ -38,7 +38,7 @@ class DataArguments:
     dataset_name: str | None = setting(None, "Hub id, folder of data or images, or embedded:phrases|digits|diabetes.")
     dataset_config: str | None = setting(None, "Configuration of the dataset, such as en-fr.")
     dataset_revision: str | None = setting(None, "Branch, tag or commit of the dataset.")
-    train_file: str | None = setting(None, "json, jsonl, csv, tsv, parquet (also gzipped) or npz file, not a dataset.")
+    train_file: str | None = setting(None, "Training file: json, jsonl, csv, tsv, parquet (also gzipped) or npz.")
     validation_file: str | None = setting(None, "Validation file.")
     test_file: str | None = setting(None, "Test file.")
     train_split: str = setting("train", "Name of the split to train on.")

@@ -178,8 +178,8 @@ def _blocks(dataset: ImageDataset) -> Iterator[np.ndarray]:
         rows = np.linspace(0, len(dataset) - 1, min(len(dataset), STATISTICS_ROWS))
         yield from (dataset[int(row)]["pixel_values"] for row in rows)
         return
-    for start in range(0, len(dataset), 1024):
-        yield dataset.select(range(start, min(start + 1024, len(dataset)))).pixels()
+    for rows in np.split(np.arange(len(dataset)), range(1024, len(dataset), 1024)):
+        yield dataset.select(rows).pixels()
 
 
 class ImageCollator:
@@ -203,10 +203,9 @@ class ImageCollator:
         self._epoch.fill_(epoch)
 
     def __call__(self, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        transform = self.transform
-        pixels = [transform.pixels(_image(row)) for row in rows]
-        images = _stacked(map(transform.resize, pixels)) if self.augment == "none" else self._augmented(pixels)
-        batch = {"pixel_values": transform.normalize(images)}
+        pixels = [self.transform.pixels(_image(row)) for row in rows]
+        images = _stacked(map(self.transform.resize, pixels)) if self.augment == "none" else self._augmented(pixels)
+        batch = {"pixel_values": self.transform.normalize(images)}
         labels = [row["labels"] if "labels" in row else row.get("label") for row in rows]
         if all(label is not None for label in labels):
             batch["labels"] = torch.tensor(labels)  # int64 for classes, float32 for numbers to predict

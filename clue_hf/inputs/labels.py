@@ -131,8 +131,6 @@ def target_scale(config: Any, processing_class: Any) -> TargetScale:
 
 
 # ---- training ----
-
-
 class TrainingData:
     """Raw examples of a classifier or regressor as a trainer takes them."""
 

@@ -55,8 +55,7 @@ class TableColumn:
         """
         parts = {part: values[kept] for part, values in _parts(self.kind, array, self.name).items()}
         filled = np.stack([_filled(parts[feature.part], feature.fill) for feature in self.features], 1)
-        mean = np.array([feature.mean for feature in self.features])
-        std = np.array([feature.std for feature in self.features])
+        mean, std = np.array([(feature.mean, feature.std) for feature in self.features]).T
         with np.errstate(over="ignore"):
             scaled = ((filled - mean) / std).astype(np.float32)
         large = np.flatnonzero(~np.isfinite(scaled).all(1))

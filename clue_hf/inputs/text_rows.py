@@ -11,7 +11,7 @@ import torch
 from datasets import Dataset
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
-from ..data.columns import check_texts, dataset_values, describe_value, find_text_columns, text_values
+from ..data.columns import check_texts, column_values, dataset_values, describe_value, find_text_columns
 from ..errors import UserError
 from .base import Inputs, Rows
 from .text import CUT_SOURCE, cut_message, encode_dataset, encode_texts
@@ -86,7 +86,9 @@ class TextInputs(Inputs):
         path, _ = find_text_columns(dataset.column_names, self.settings.source_column, target)
 
         def encode(rows: dict[str, list[Any]], indices: list[int]) -> dict[str, Any]:
-            columns, cut = self._encode(text_values(rows, path, "source_column", indices[0]))
+            texts = column_values(rows, path, "source_column")
+            check_texts(texts, path, "source_column", indices[0])
+            columns, cut = self._encode(texts)
             return {**columns, "labels": labels[indices].tolist(), CUT_SOURCE: cut}
 
         return encode_dataset(dataset, encode, self.settings, config.preprocessing_num_workers, split)
