@@ -94,12 +94,10 @@ class TablePreprocessor:
         kinds = _named_kinds(table, target_column, {**named, "ignored": ignored_columns})
         target, kept = _target(table, target_column, drop_missing_target)
         if len(target) < 2:
-            raise UserError(f"A target {target_column!r} in {len(target)} training rows: at least two are needed.")
+            raise UserError(f"There are {len(target)} training rows with a target {target_column!r}: two are needed.")
         scale = TargetScale.fit(target, target_column)
-        notes = [
-            f"Target {target_column!r}: mean {scale.mean:g}, standard deviation {scale.std:g}, {len(target):,} rows."
-        ]
-        notes += _dropped(kept)
+        statistics = f"mean {scale.mean:g}, standard deviation {scale.std:g}"
+        notes = [f"Target {target_column!r}: {statistics}, {len(target):,} rows.", *_dropped(kept)]
         columns = []
         for name in table.names:
             if name == target_column or kinds.get(name) == "ignored":
