@@ -19,7 +19,7 @@ from PIL import Image
 from scipy import ndimage, signal
 
 from ..errors import UserError, did_you_mean
-from .image_dataset import pixels_to_image
+from .image_dataset import image_to_pixels, pixels_to_image
 
 
 SEVERITIES = (1, 2, 3, 4, 5)
@@ -212,21 +212,17 @@ def _pixelate(image: np.ndarray, share: float, *_: Any) -> np.ndarray:
     height, width = image.shape[:2]
     small = (max(1, int(width * share)), max(1, int(height * share)))
     coarse = _picture(image).resize(small, Image.Resampling.BOX)
-    return _pixels(coarse.resize((width, height), Image.Resampling.BOX), image)
+    return image_to_pixels(coarse.resize((width, height), Image.Resampling.BOX), image.shape[-1]) / 255
 
 
 def _jpeg_compression(image: np.ndarray, quality: int, *_: Any) -> np.ndarray:
     file = BytesIO()
     _picture(image).save(file, "JPEG", quality=quality)
-    return _pixels(Image.open(file), image)
+    return image_to_pixels(Image.open(file), image.shape[-1]) / 255
 
 
 def _picture(image: np.ndarray) -> Image.Image:
     return pixels_to_image(np.rint(image * 255).astype(np.uint8))
-
-
-def _pixels(picture: Image.Image, like: np.ndarray) -> np.ndarray:
-    return np.asarray(picture, np.float32).reshape(like.shape) / 255
 
 
 def _elastic_transform(image: np.ndarray, setting: tuple[float, ...], generator: Generator, *_: Any) -> np.ndarray:

@@ -144,14 +144,9 @@ class EncodedImages:
         return [image_to_pixels(image, self.num_channels) for image in self._open(rows)]
 
     def _open(self, rows: list[int]) -> Iterator[Image.Image]:
+        where = f"of the {self._split} data has no readable image in column {self._column!r}"
         for row, value in zip(rows, self._dataset[rows][self._column], strict=True):
-            try:
-                yield open_image(value)
-            except UNREADABLE as error:
-                raise UserError(
-                    f"Row {row} (counted from 0) of the {self._split} data has no readable image in column "
-                    f"{self._column!r}: {error}"
-                ) from error
+            yield readable_image(value, f"Row {row} (counted from 0) {where}")
 
 
 def open_image(value: Any) -> Image.Image:
@@ -168,6 +163,14 @@ def open_image(value: Any) -> Image.Image:
         raise ValueError(f"it is of mode {value.mode}: convert it to 8 bits per channel")
     value.load()  # a damaged file shows here
     return ImageOps.exif_transpose(value)
+
+
+def readable_image(value: Any, problem: str) -> Image.Image:
+    """An opened image; raises with the `problem` and its reason where it cannot be opened."""
+    try:
+        return open_image(value)
+    except UNREADABLE as error:
+        raise UserError(f"{problem}: {error}") from error
 
 
 def pixels_to_image(pixels: np.ndarray) -> Image.Image:

@@ -14,7 +14,7 @@ from PIL import Image
 
 from ..data.columns import find_image_columns
 from ..data.corruptions import corrupt
-from ..data.image_dataset import UNREADABLE, ImageDataset, dataset_images, open_image
+from ..data.image_dataset import ImageDataset, dataset_images, readable_image
 from ..errors import UserError
 from .base import Inputs, InputSettings, Rows
 from .images import ImageCollator, ImageTransform, make_transform
@@ -55,7 +55,8 @@ class ImageRows(Rows):
         the published benchmarks.
         """
         if not isinstance(self.images, ImageDataset):
-            return [_read_image(self.images[row], self.first_row + row) for row in rows]
+            problem = "Row {} (counted from 0) is no readable image"
+            return [readable_image(self.images[row], problem.format(self.first_row + row)) for row in rows]
         images = [row["pixel_values"] for row in self.images.__getitems__(list(rows))]
         if self.corruption is None:
             return images
@@ -117,10 +118,3 @@ class ImageInputs(Inputs):
 
     def train_collator(self, config: Any) -> Any:
         return None if self.transform is None else ImageCollator(self.transform, config.augment, config.seed)
-
-
-def _read_image(value: Any, row: int) -> Image.Image:
-    try:
-        return open_image(value)
-    except UNREADABLE as error:
-        raise UserError(f"Row {row} (counted from 0) is no readable image: {error}") from error
