@@ -29,7 +29,12 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    if os.name == "posix":  # the new name is on the disk, too
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -51,15 +56,6 @@ def write_lines(path: str | Path, rows: Iterable[dict[str, Any]]) -> None:
 
 def _line(content: dict[str, Any]) -> bytes:
     return json.dumps(content, ensure_ascii=False).encode("utf-8", errors="replace") + b"\n"
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 class ResumableLog:
@@ -95,8 +91,8 @@ class ResumableLog:
     def add(self, inputs: Iterable[Any], results: Iterable[dict[str, Any]]) -> None:
         """Keeps results, each with its `row`; they are in the file when this returns."""
         file, position, lines = self._open(), self._end, []
-        for given, result in zip(inputs, results, strict=True):
-            lines.append(_log_line(given, result))
+        for row_input, result in zip(inputs, results, strict=True):
+            lines.append(_log_line(row_input, result))
             self._note(result["row"], position)
             position += len(lines[-1])
         file.seek(self._end)
@@ -112,11 +108,11 @@ class ResumableLog:
             file.writelines(map(_log_line, inputs, results))
         self._read(self.path, resume=True)
 
-    def check(self, row: int, given: Any) -> None:
+    def check(self, row: int, row_input: Any) -> None:
         """Raises a `UserError` where the input of a finished row has changed."""
         file = self._open()
         file.seek(self._starts[row])
-        if file.read(8) != _checksum(given):
+        if file.read(8) != _checksum(row_input):
             raise UserError(
                 f"{self.path}: row {row} (counted from 0) of the input has changed since it was finished. Delete the "
                 "file to start over."
@@ -157,11 +153,9 @@ class ResumableLog:
         if self._file is None:
             if self.path is None:
                 self._file = BytesIO()
-            elif self._end:
-                self._file = open(self.path, "r+b")  # noqa: SIM115
             else:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = open(self.path, "w+b")  # noqa: SIM115
+                self._file = open(self.path, "r+b" if self._end else "w+b")  # noqa: SIM115
             if not self._end:
                 self._end = self._file.write(_line({"signature": self.signature}))
         return self._file
@@ -194,9 +188,9 @@ class ResumableLog:
             file.truncate(self._end)
 
 
-def _log_line(given: Any, result: dict[str, Any]) -> bytes:
-    return _checksum(given) + b" " + _line(result)
+def _log_line(row_input: Any, result: dict[str, Any]) -> bytes:
+    return _checksum(row_input) + b" " + _line(result)
 
 
-def _checksum(given: Any) -> bytes:
-    return f"{zlib.crc32(json.dumps(given, sort_keys=True).encode()):08x}".encode()
+def _checksum(row_input: Any) -> bytes:
+    return f"{zlib.crc32(json.dumps(row_input, sort_keys=True).encode()):08x}".encode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 from functools import cache
 from threading import Thread
 from urllib.parse import urlparse
@@ -38,14 +39,12 @@ def _answers(address: str) -> bool:
     answers: list[bool] = []
 
     def connect() -> None:
-        try:
+        with suppress(OSError):
             port = parts.port or (80 if parts.scheme == "http" else 443)
             socket.create_connection((parts.hostname, port), timeout=SECONDS).close()
             answers.append(True)
-        except OSError:
-            answers.append(False)
 
     thread = Thread(target=connect, daemon=True)
     thread.start()
     thread.join(SECONDS)
-    return bool(answers) and answers[0]
+    return bool(answers)

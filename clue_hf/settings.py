@@ -41,9 +41,9 @@ def parse_settings(option: str, text: str, separator: str = ",") -> dict[str, An
 
 
 def _parse_value(text: str) -> Any:
-    words = {"true": True, "false": False, "none": None}
-    if text.lower() in words:
-        return words[text.lower()]
+    literals = {"true": True, "false": False, "none": None}
+    if text.lower() in literals:
+        return literals[text.lower()]
     for parse in (json.loads, float):
         try:
             return parse(text)

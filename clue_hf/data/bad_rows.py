@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any
 
-import datasets
 import numpy as np
+import pandas as pd
 import pyarrow as pa
+from datasets import Dataset
 from transformers.utils import logging
 
 from ..errors import UserError
 from .lines import SEPARATORS, UNREADABLE_FILE, file_kind, read_lines
-from .tables import WORDS, parse_csv
+from .tables import KEEP_NA_WORDS, parse_csv
 
 
 logger = logging.get_logger(__name__)
@@ -50,21 +51,21 @@ class BadRows:
             raise UserError(f"{where}: no row can be used; {reasons[0]}.")
         kept = np.setdiff1d(np.arange(rows), list(problems))
         self._kept[where] = numbers[kept]
-        found = self.skipped.setdefault(where, {"rows": rows, "skipped": 0, "problems": []})
-        found["skipped"] += len(reasons)
-        found["problems"] = [*found["problems"], *reasons][:MAX_REPORTED]
+        entry = self.skipped.setdefault(where, {"rows": rows, "skipped": 0, "problems": []})
+        entry["skipped"] += len(reasons)
+        entry["problems"] = [*entry["problems"], *reasons][:MAX_REPORTED]
         more = f" and {len(reasons) - 3:,} more" if len(reasons) > 3 else ""
         logger.warning(f"{where}: {len(reasons):,} of {rows:,} rows are skipped: {'; '.join(reasons[:3])}{more}.")
         return kept
 
-    def keep_good(self, dataset: datasets.Dataset, where: str, problems: dict[int, str]) -> datasets.Dataset:
+    def keep_good(self, dataset: Dataset, where: str, problems: dict[int, str]) -> Dataset:
         """The rows of a dataset without problems, as `kept_rows` says."""
         return dataset.select(self.kept_rows(where, problems, len(dataset))) if problems else dataset
 
     def summary(self, where: str) -> str:
         """As in "3 of 100 rows skipped", of the file or split whose name begins so; empty where none were."""
-        found = next((found for name, found in self.skipped.items() if name.startswith(where)), None)
-        return f"{found['skipped']:,} of {found['rows']:,} rows skipped" if found else ""
+        entry = next((entry for name, entry in self.skipped.items() if name.startswith(where)), None)
+        return f"{entry['skipped']:,} of {entry['rows']:,} rows skipped" if entry else ""
 
     def summaries(self) -> list[str]:
         """A sentence for each file or split of which some were skipped."""
@@ -72,32 +73,31 @@ class BadRows:
 
 
 # ---- rows that cannot be read ----
-
-
-def read_by_line(path: str, where: str, bad_rows: BadRows, table: bool = False) -> datasets.Dataset:
+def read_by_line(path: str, where: str, bad_rows: BadRows, table: bool = False) -> Dataset:
     """
-    The rows of a jsonl, csv or tsv file that a reader of whole files gave up: lines that are none are bad rows, and so
-    are values of another type than the other rows have. A column that only some rows have is none of that. Words for
-    missing values in a csv file are missing ones in a `table`, and words elsewhere.
+    The rows of a jsonl, csv or tsv file that cannot be read as a whole: lines that cannot be parsed are bad rows, and
+    so are values of another type than most in their column, unless they are absent. In the csv file of a `table` words
+    such as "NA" are missing values.
     """
     try:
         lines = list(read_lines(path))
     except UNREADABLE_FILE as error:
         raise UserError(f"{where} cannot be read: {error}") from error
-    bad = {row: f"{line.place}{line.problem}" for row, line in enumerate(lines) if line.row is None}
-    kept = bad_rows.kept_rows(where, bad, len(lines))
-    rows = [row for number in kept if (row := lines[number].row) is not None]
+    bad_rows.kept_rows(where, {row: line for row, line in enumerate(lines) if isinstance(line, str)}, len(lines))
+    rows = [line for line in lines if isinstance(line, dict)]
     if not rows:
         raise UserError(f"{where} has no rows.")
     try:
         if file_kind(path) in SEPARATORS:
-            return parse_csv(_as_csv(rows), ",", **({} if table else WORDS))
+            # through a csv file again, from which pandas finds the type that suits all values of a column
+            content = pd.DataFrame(rows).to_csv(index=False, quoting=csv.QUOTE_ALL)  # spaces alone are no blank line
+            return parse_csv(StringIO(content), ",", **({} if table else KEEP_NA_WORDS))
         return _of_one_type(rows, where, bad_rows)
     except (pa.ArrowException, OverflowError) as error:
         raise UserError(f"{where} cannot be read: {error}") from error
 
 
-def _of_one_type(rows: list[dict[str, Any]], where: str, bad_rows: BadRows) -> datasets.Dataset:
+def _of_one_type(rows: list[dict[str, Any]], where: str, bad_rows: BadRows) -> Dataset:
     columns = {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
     problems: dict[int, str] = {}
     for name, values in columns.items():
@@ -105,25 +105,12 @@ def _of_one_type(rows: list[dict[str, Any]], where: str, bad_rows: BadRows) -> d
             if values[row] is not None:
                 problems.setdefault(row, f"has {problem} in column {name!r}")
     kept = bad_rows.kept_rows(where, problems, len(rows))
-    return datasets.Dataset.from_dict({name: [values[row] for row in kept] for name, values in columns.items()})
+    return Dataset.from_dict({name: [values[row] for row in kept] for name, values in columns.items()})
 
 
-def _as_csv(rows: list[dict[str, str]]) -> StringIO:
-    """A csv file of the rows, from which pandas finds the type that suits all values of a column."""
-    file = StringIO(newline="")
-    writer = csv.DictWriter(file, list(rows[0]), quoting=csv.QUOTE_ALL)  # a value of spaces is no blank line
-    writer.writeheader()
-    writer.writerows(rows)
-    file.seek(0)
-    return file
-
-
-def bad_texts(dataset: datasets.Dataset) -> dict[int, str]:
+def bad_texts(dataset: Dataset) -> dict[int, str]:
     """Rows with a text that is not valid UTF-8: readers of json and parquet files do not look."""
-    table = dataset.with_format("arrow")[:]
-    if _is_valid(table):
-        return {}
-    problems = {}
+    table, problems = dataset.with_format("arrow")[:], dict[int, str]()
     for name in table.column_names:
         column = table.select([name])
         if not _is_valid(column):
@@ -154,12 +141,8 @@ def unusual_values(values: list[Any], what: str) -> Iterator[tuple[int, str]]:
             yield row, f"a {kind_of(value)}, {str(value)[:40]!r}, where others have a {usual},"
         elif what == "number" and not math.isfinite(value):
             yield row, f"{value}"
-        elif what == "class" and usual == "number" and not _is_class(value):
+        elif what == "class" and usual == "number" and not (0 <= value < math.inf and value % 1 == 0):
             yield row, f"{value}, which is not a class number,"
-
-
-def _is_class(number: float) -> bool:
-    return math.isfinite(number) and number >= 0 and number % 1 == 0
 
 
 def kind_of(value: Any) -> str:

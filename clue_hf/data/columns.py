@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Any
 
-from ..errors import UserError
+import datasets
+
+from ..errors import UserError, did_you_mean
 
 
 #: Looked for in this order when no column is named.
@@ -34,8 +35,8 @@ def find_pair(columns: Iterable[str], source: str | None, target: str | None) ->
             check_column(columns, name, option)
         return source, target
     if source or target:
-        given, missing = ("source_column", "target_column") if source else ("target_column", "source_column")
-        raise UserError(f"{given} is set but {missing} is not: name both. The columns are {', '.join(columns)}.")
+        named, missing = ("source_column", "target_column") if source else ("target_column", "source_column")
+        raise UserError(f"{named} is set but {missing} is not: name both. The columns are {', '.join(columns)}.")
     for pair in KNOWN_PAIRS:
         if all(name in columns for name in pair):
             return pair
@@ -45,22 +46,27 @@ def find_pair(columns: Iterable[str], source: str | None, target: str | None) ->
     )
 
 
-def find_image_columns(columns: Iterable[str], image: str | None, label: str | None) -> tuple[str, str]:
-    """The columns of the image and of its class: those named, or the first known names that are there."""
-    columns = list(columns)
-    found = []
-    for name, known, option in ((image, KNOWN_IMAGES, "image_column"), (label, KNOWN_LABELS, "label_column")):
-        if name:
-            check_column(columns, name, option)
-        else:
-            name = next((known_name for known_name in known if known_name in columns), None)
-        if name is None:
-            what = "image" if option == "image_column" else "label (the class)"
-            raise UserError(
-                f"Cannot infer the column of the {what}. Set {option}; the columns are {', '.join(columns)}."
-            )
-        found.append(name)
-    return found[0], found[1]
+def find_column(columns: list[str], name: str | None, known: Iterable[str], option: str, content: str) -> str:
+    """The column of this name or, without a name, the first known one that is there."""
+    if name:
+        check_column(columns, name, option)
+        return name
+    for known_name in known:
+        if known_name in columns:
+            return known_name
+    raise UserError(f"Cannot infer the column of the {content}. Set {option}; the columns are {', '.join(columns)}.")
+
+
+def find_image_columns(columns: list[str], image: str | None, label: str | None) -> tuple[str, str]:
+    """The columns of an image and of its class."""
+    image = find_column(columns, image, KNOWN_IMAGES, "image_column", "image")
+    return image, find_column(columns, label, KNOWN_LABELS, "label_column", "label (the class)")
+
+
+def find_text_columns(columns: list[str], text: str | None, label: str | None) -> tuple[str, str]:
+    """The columns of a text and of its class."""
+    text = find_column(columns, text, CLASSIFIED_TEXTS, "source_column", "text")
+    return text, find_column(columns, label, CLASSES, "label_column", "label (the class)")
 
 
 def has_images(columns: Iterable[str], source: str | None, target: str | None) -> bool:
@@ -71,32 +77,20 @@ def has_images(columns: Iterable[str], source: str | None, target: str | None) -
     return bool(columns & set(KNOWN_IMAGES))
 
 
-def find_text_columns(columns: list[str], text: str | None, label: str | None) -> tuple[str, str]:
-    """The columns of a text and its label: those named, or known ones that are there."""
-    found = []
-    for given, known, option in ((text, CLASSIFIED_TEXTS, "source_column"), (label, CLASSES, "label_column")):
-        if given:
-            check_column(columns, given, option)
-        name = given or next((name for name in known if name in columns), None)
-        if name is None:
-            raise UserError(
-                f"Cannot infer the text or label column. Set {option}; the columns are {', '.join(columns)}."
-            )
-        found.append(name)
-    return found[0], found[1]
-
-
 def check_column(columns: list[str], path: str, option: str) -> None:
     """Raises unless the first part of a dotted path is a column."""
-    if path in columns or path.split(".")[0] in columns:
-        return
-    close = get_close_matches(path, columns, 1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise UserError(f"{option} {path!r} is not in the data, whose columns are {', '.join(columns)}.{hint}")
+    if path not in columns and path.split(".")[0] not in columns:
+        raise unknown_column(columns, path, option)
+
+
+def unknown_column(columns: list[str], name: str, option: str) -> UserError:
+    """The error for a column that is not in the data."""
+    hint = did_you_mean(name, columns)
+    return UserError(f"{option} {name!r} is not in the data, whose columns are {', '.join(columns)}.{hint}")
 
 
 def column_values(rows: dict[str, list[Any]], path: str, option: str) -> list[Any]:
-    """The values of a column in a batch of rows; dots reach into nested ones."""
+    """The values of a column in a batch of rows; dots select nested ones."""
     if path in rows:
         return rows[path]
     name, *keys = path.split(".")
@@ -110,9 +104,20 @@ def column_values(rows: dict[str, list[Any]], path: str, option: str) -> list[An
     return values
 
 
-def check_texts(values: list[Any], path: str, option: str, first_row: int) -> None:
+def dataset_values(dataset: datasets.Dataset, path: str, option: str) -> list[Any]:
+    """The values of a column of a whole dataset; dots select nested ones."""
+    name = path if path in dataset.column_names else path.split(".")[0]
+    return column_values({name: dataset[name][:]}, path, option)
+
+
+def check_texts(values: list[Any], path: str, option: str, first_row: int = 0) -> None:
     """Raises with the row's number unless every value is a text."""
     for row, value in enumerate(values, first_row):
         if not isinstance(value, str):
-            found = "empty (null)" if value is None else f"a {type(value).__name__}: {str(value)[:40]!r}"
-            raise UserError(f"{option} {path!r} must hold text, but row {row} (counted from 0) is {found}.")
+            problem = f"row {row} (counted from 0) is {describe_value(value)}"
+            raise UserError(f"{option} {path!r} must hold text, but {problem}.")
+
+
+def describe_value(value: Any) -> str:
+    """A value of the wrong type in an error message."""
+    return "empty (null)" if value is None else f"a {type(value).__name__}: {str(value)[:40]!r}"

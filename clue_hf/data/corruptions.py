@@ -9,23 +9,24 @@ published files. Frost (which needs photographs of ice), glass blur and spatter 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from functools import lru_cache
 from io import BytesIO
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 from PIL import Image
-from scipy import ndimage
+from scipy import ndimage, signal
 
-from ..errors import UserError
+from ..errors import UserError, did_you_mean
+from .image_dataset import image_to_pixels, pixels_to_image
 
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
 #: Takes an image (height, width, channels) in [0, 1], the setting of a severity, a generator, and how many times
 #: longer its lengths are than in CIFAR; returns the corrupted image.
-Corruption = Callable[[np.ndarray, Any, np.random.Generator, float], np.ndarray]
+Corruption = Callable[[np.ndarray, Any, Generator, float], np.ndarray]
 
 
 def corrupt(
@@ -53,8 +54,7 @@ def corrupt(
         `np.ndarray`: New images of the same shape and type.
     """
     if name not in CORRUPTIONS:
-        close = get_close_matches(str(name), CORRUPTIONS, 1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
+        hint = did_you_mean(str(name), CORRUPTIONS)
         raise UserError(f"There is no corruption {name!r}: use one of {', '.join(CORRUPTIONS)}.{hint}")
     if severity not in SEVERITIES:
         raise UserError(f"The severity of a corruption goes from 1 to 5, but is {severity!r}.")
@@ -68,75 +68,55 @@ def corrupt(
     corrupted = np.empty_like(images)
     for position, row in enumerate(range(len(images)) if rows is None else rows):
         generator = np.random.default_rng((seed, int(row)))
-        image = images[position].astype(np.float32) / 255
-        found = change(image, settings[severity - 1], generator, scale)
-        corrupted[position] = np.rint(np.clip(found, 0, 1) * 255)
+        image = change(images[position].astype(np.float32) / 255, settings[severity - 1], generator, scale)
+        corrupted[position] = np.rint(np.clip(image, 0, 1) * 255)
     return corrupted
 
 
 # ---- noise ----
-
-
-def _gaussian_noise(image: np.ndarray, deviation: float, generator: np.random.Generator, scale: float) -> np.ndarray:
+def _gaussian_noise(image: np.ndarray, deviation: float, generator: Generator, *_: Any) -> np.ndarray:
     return image + deviation * generator.standard_normal(image.shape, np.float32)
 
 
-def _shot_noise(image: np.ndarray, photons: float, generator: np.random.Generator, scale: float) -> np.ndarray:
+def _shot_noise(image: np.ndarray, photons: float, generator: Generator, *_: Any) -> np.ndarray:
     return generator.poisson(image * photons) / photons
 
 
-def _impulse_noise(image: np.ndarray, share: float, generator: np.random.Generator, scale: float) -> np.ndarray:
+def _impulse_noise(image: np.ndarray, share: float, generator: Generator, *_: Any) -> np.ndarray:
     """That share of the values become black or white."""
     hit, salt = generator.random(image.shape) < share, generator.random(image.shape) < 0.5
     return np.where(hit, salt, image)
 
 
-def _speckle_noise(image: np.ndarray, deviation: float, generator: np.random.Generator, scale: float) -> np.ndarray:
+def _speckle_noise(image: np.ndarray, deviation: float, generator: Generator, *_: Any) -> np.ndarray:
     return image * (1 + deviation * generator.standard_normal(image.shape, np.float32))
 
 
 # ---- blur ----
-
-
-def _gaussian_blur(image: np.ndarray, sigma: float, generator: np.random.Generator, scale: float) -> np.ndarray:
+def _gaussian_blur(image: np.ndarray, sigma: float, generator: Generator, scale: float) -> np.ndarray:
     sigma *= scale
     return ndimage.gaussian_filter(image, (sigma, sigma, 0), mode="nearest")
 
 
-def _defocus_blur(
-    image: np.ndarray, setting: tuple[float, float], generator: np.random.Generator, scale: float
-) -> np.ndarray:
+def _defocus_blur(image: np.ndarray, setting: tuple[float, float], generator: Generator, scale: float) -> np.ndarray:
     """A disk, its edge softened."""
     radius, soft = (scale * length for length in setting)
     reach = int(np.ceil(radius + 3 * soft))
     y, x = np.mgrid[-reach : reach + 1, -reach : reach + 1]
     kernel = ndimage.gaussian_filter((x**2 + y**2 <= radius**2).astype(np.float32), soft)
-    return _convolve(image, kernel)
+    padded = np.pad(image, ((reach, reach), (reach, reach), (0, 0)), mode="reflect")
+    return signal.fftconvolve(padded, kernel[..., None] / kernel.sum(), "valid", axes=(0, 1))
 
 
-def _motion_blur(
-    image: np.ndarray, setting: tuple[float, float], generator: np.random.Generator, scale: float
-) -> np.ndarray:
+def _motion_blur(image: np.ndarray, setting: tuple[float, float], generator: Generator, scale: float) -> np.ndarray:
     radius, sigma = setting
     return _smear(image, radius * scale, sigma * scale, generator.uniform(-45, 45))
 
 
-def _zoom_blur(image: np.ndarray, furthest: float, generator: np.random.Generator, scale: float) -> np.ndarray:
+def _zoom_blur(image: np.ndarray, furthest: float, *_: Any) -> np.ndarray:
     """The mean of the image and its enlargements, in steps of 1 %."""
     steps = np.arange(0, round(furthest * 100) + 1) / 100
     return (image + sum(_zoom(image, 1 + step) for step in steps)) / (len(steps) + 1)
-
-
-def _convolve(image: np.ndarray, kernel: np.ndarray) -> np.ndarray:
-    """Adds up shifted images: kernels here are large and mostly empty."""
-    height, width = image.shape[:2]
-    reach = kernel.shape[0] // 2
-    padded = np.pad(image, ((reach, reach), (reach, reach), (0, 0)), mode="reflect")
-    total = np.zeros_like(image)
-    for down, right in np.argwhere(kernel > 0):
-        top, left = 2 * reach - down, 2 * reach - right
-        total += kernel[down, right] * padded[top : top + height, left : left + width]
-    return total / kernel.sum()
 
 
 def _smear(image: np.ndarray, radius: float, sigma: float, degrees: float) -> np.ndarray:
@@ -167,16 +147,14 @@ def _enlarge(size: int, factor: float) -> np.ndarray:
 
 
 # ---- weather and light ----
-
-
-def _fog(image: np.ndarray, setting: tuple[float, float], generator: np.random.Generator, scale: float) -> np.ndarray:
+def _fog(image: np.ndarray, setting: tuple[float, float], generator: Generator, *_: Any) -> np.ndarray:
     amount, decay = setting
     brightest = image.max()
     fog = _plasma(max(image.shape[:2]), decay, generator)[: image.shape[0], : image.shape[1], None]
     return (image + amount * fog) * brightest / (brightest + amount)
 
 
-def _plasma(size: int, decay: float, generator: np.random.Generator) -> np.ndarray:
+def _plasma(size: int, decay: float, generator: Generator) -> np.ndarray:
     """A diamond-square fractal from 0 to 1 that wraps around; each finer grid has `decay ** 2` times weaker noise."""
     heights, amplitude = np.zeros((1, 1)), 1.0
     while len(heights) < max(2, size):
@@ -192,36 +170,31 @@ def _plasma(size: int, decay: float, generator: np.random.Generator) -> np.ndarr
     return heights / heights.max()
 
 
-def _snow(image: np.ndarray, setting: tuple[float, ...], generator: np.random.Generator, scale: float) -> np.ndarray:
+def _snow(image: np.ndarray, setting: tuple[float, ...], generator: Generator, scale: float) -> np.ndarray:
     mean, deviation, zoom, least, radius, sigma, keep = setting
     noise = mean + deviation * generator.standard_normal((*image.shape[:2], 1), np.float32)
     flakes = _zoom(noise, zoom * scale)
     flakes = np.clip(np.where(flakes < least, 0, flakes), 0, 1)
     flakes = _smear(flakes, radius * scale, sigma * scale, generator.uniform(-135, -45))
-    pale = np.maximum(image, 1.5 * _grey(image) + 0.5)
+    weights = [0.299, 0.587, 0.114] if image.shape[-1] == 3 else [1.0]
+    grey = (image @ np.array(weights, np.float32))[..., None]
+    pale = np.maximum(image, 1.5 * grey + 0.5)
     return keep * image + (1 - keep) * pale + flakes + flakes[::-1, ::-1]
 
 
-def _grey(image: np.ndarray) -> np.ndarray:
-    weights = np.array([0.299, 0.587, 0.114], np.float32) if image.shape[-1] == 3 else np.ones(1, np.float32)
-    return (image @ weights)[..., None]
-
-
-def _brightness(image: np.ndarray, amount: float, generator: np.random.Generator, scale: float) -> np.ndarray:
+def _brightness(image: np.ndarray, amount: float, *_: Any) -> np.ndarray:
     """Raises the V of HSV: the largest channel; hue and saturation stay."""
     value = image.max(-1, keepdims=True)
     raised = np.minimum(value + amount, 1)
     return np.where(value > 0, image * raised / np.maximum(value, 1e-6), raised)
 
 
-def _contrast(image: np.ndarray, share: float, generator: np.random.Generator, scale: float) -> np.ndarray:
+def _contrast(image: np.ndarray, share: float, *_: Any) -> np.ndarray:
     mean = image.mean((0, 1), keepdims=True)
     return mean + share * (image - mean)
 
 
-def _saturate(
-    image: np.ndarray, setting: tuple[float, float], generator: np.random.Generator, scale: float
-) -> np.ndarray:
+def _saturate(image: np.ndarray, setting: tuple[float, float], *_: Any) -> np.ndarray:
     """Changes the S of HSV; greys count as red there, and grey images have no saturation to change."""
     if image.shape[-1] == 1:
         return image
@@ -235,33 +208,24 @@ def _saturate(
 
 
 # ---- digital ----
-
-
-def _pixelate(image: np.ndarray, share: float, generator: np.random.Generator, scale: float) -> np.ndarray:
+def _pixelate(image: np.ndarray, share: float, *_: Any) -> np.ndarray:
     height, width = image.shape[:2]
     small = (max(1, int(width * share)), max(1, int(height * share)))
     coarse = _picture(image).resize(small, Image.Resampling.BOX)
-    return _pixels(coarse.resize((width, height), Image.Resampling.BOX), image)
+    return image_to_pixels(coarse.resize((width, height), Image.Resampling.BOX), image.shape[-1]) / 255
 
 
-def _jpeg_compression(image: np.ndarray, quality: int, generator: np.random.Generator, scale: float) -> np.ndarray:
+def _jpeg_compression(image: np.ndarray, quality: int, *_: Any) -> np.ndarray:
     file = BytesIO()
     _picture(image).save(file, "JPEG", quality=quality)
-    return _pixels(Image.open(file), image)
+    return image_to_pixels(Image.open(file), image.shape[-1]) / 255
 
 
 def _picture(image: np.ndarray) -> Image.Image:
-    values = np.rint(image * 255).astype(np.uint8)
-    return Image.fromarray(values[..., 0] if values.shape[-1] == 1 else values)
+    return pixels_to_image(np.rint(image * 255).astype(np.uint8))
 
 
-def _pixels(picture: Image.Image, like: np.ndarray) -> np.ndarray:
-    return np.asarray(picture, np.float32).reshape(like.shape) / 255
-
-
-def _elastic_transform(
-    image: np.ndarray, setting: tuple[float, float, float], generator: np.random.Generator, scale: float
-) -> np.ndarray:
+def _elastic_transform(image: np.ndarray, setting: tuple[float, ...], generator: Generator, *_: Any) -> np.ndarray:
     """Tilts the image by moving three of its points, then bends it by smooth displacements."""
     shape, side = image.shape[:2], min(image.shape[:2])
     strength, smooth, jitter = (side * share for share in setting)

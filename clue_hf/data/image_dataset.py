@@ -10,11 +10,12 @@ import datasets
 import numpy as np
 import pyarrow as pa
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
+from datasets import Dataset
+from PIL import Image, ImageOps
 
 from ..errors import UserError
 from .columns import find_image_columns
-from .labels import class_names, label_numbers
+from .labels import class_names, label_numbers, list_names
 
 
 #: Images of one size that take no more bytes than this are decoded once and held in memory.
@@ -22,9 +23,7 @@ MEMORY_LIMIT = 2**30
 CHANNELS = (1, 3)
 GREY_MODES = ("1", "L", "LA")
 #: What opening something else than an image raises.
-UNREADABLE = (
-    OSError, UnidentifiedImageError, Image.DecompressionBombError, SyntaxError, ValueError, TypeError, AttributeError,
-)  # fmt: skip
+UNREADABLE = (OSError, Image.DecompressionBombError, SyntaxError, ValueError, TypeError, AttributeError)
 
 
 class ImageDataset(torch.utils.data.Dataset):
@@ -61,14 +60,13 @@ class ImageDataset(torch.utils.data.Dataset):
         return self.__getitems__([row])[0]
 
     def __getitems__(self, rows: Sequence[int]) -> list[dict[str, Any]]:
-        where = self._rows[np.asarray(rows)].tolist()
-        images = self.images.get(where) if isinstance(self.images, EncodedImages) else self.images[where]
-        labels = self._labels[where].tolist()
-        found = [{"pixel_values": image, "labels": label} for image, label in zip(images, labels, strict=True)]
+        positions = self._rows[np.asarray(rows)].tolist()
+        images, labels = self.images[positions], self._labels[positions].tolist()
+        items = [{"pixel_values": image, "labels": label} for image, label in zip(images, labels, strict=True)]
         if self._numbered:
-            for row, values in zip(rows, found, strict=True):
-                values["row"] = int(row)
-        return found
+            for row, item in zip(rows, items, strict=True):
+                item["row"] = int(row)
+        return items
 
     def numbered(self) -> ImageDataset:
         """The same dataset, whose rows also hold their number as `row`: for objectives that remember each row."""
@@ -105,11 +103,9 @@ class ImageDataset(torch.utils.data.Dataset):
         """All images as one array; raises where they differ in size."""
         if isinstance(self.images, np.ndarray):
             return self.images[self._rows]
-        found = self.images.get(self._rows.tolist())
-        for row, image in enumerate(found):
-            if image.shape != found[0].shape:
-                raise UserError(_differs(row, image.shape, found[0].shape) + " Set image_size.")
-        return np.stack(found)
+        images = self.images[self._rows.tolist()]
+        common_size(images)
+        return np.stack(images)
 
     def binary(self, task: str) -> ImageDataset:
         """
@@ -121,7 +117,7 @@ class ImageDataset(torch.utils.data.Dataset):
         if unknown or not 1 <= len(set(wanted)) == len(wanted) <= 2:
             raise UserError(
                 f"binary_task {task!r} must name one or two classes, as in cat,dog. The classes are "
-                f"{', '.join(self.names[:20])}{' ...' if len(self.names) > 20 else ''}."
+                f"{list_names(self.names)}."
             )
         positive = self._labels == self.names.index(wanted[0])
         if len(wanted) == 1:
@@ -133,7 +129,7 @@ class ImageDataset(torch.utils.data.Dataset):
 class EncodedImages:
     """Images of a dataset, decoded when asked for: files, PNG or JPEG bytes, or lists of pixels."""
 
-    def __init__(self, dataset: datasets.Dataset, column: str, split: str) -> None:
+    def __init__(self, dataset: Dataset, column: str, split: str) -> None:
         if isinstance(dataset.features[column], datasets.Image):
             dataset = dataset.cast_column(column, datasets.Image(decode=False))
         self._dataset, self._column, self._split = dataset.select_columns([column]), column, split
@@ -143,23 +139,14 @@ class EncodedImages:
     def __len__(self) -> int:
         return len(self._dataset)
 
-    def __getitem__(self, row: int) -> np.ndarray:
-        return self.get([row])[0]
-
-    def get(self, rows: list[int]) -> list[np.ndarray]:
+    def __getitem__(self, rows: list[int]) -> list[np.ndarray]:
         """The images of some rows, uint8 of shape (height, width, channels)."""
-        mode = "L" if self.num_channels == 1 else "RGB"
-        found = [np.asarray(image.convert(mode)) for image in self._open(rows)]
-        return [pixels[..., None] if pixels.ndim == 2 else pixels for pixels in found]
+        return [image_to_pixels(image, self.num_channels) for image in self._open(rows)]
 
     def _open(self, rows: list[int]) -> Iterator[Image.Image]:
+        where = f"of the {self._split} data has no readable image in column {self._column!r}"
         for row, value in zip(rows, self._dataset[rows][self._column], strict=True):
-            where = f"Row {row} (counted from 0) of the {self._split} data"
-            try:
-                image = open_image(value)
-            except UNREADABLE as error:
-                raise UserError(f"{where} has no readable image in column {self._column!r}: {error}") from error
-            yield image
+            yield readable_image(value, f"Row {row} (counted from 0) {where}")
 
 
 def open_image(value: Any) -> Image.Image:
@@ -169,8 +156,7 @@ def open_image(value: Any) -> Image.Image:
     if value is None:
         raise ValueError("it is empty (null).")
     if isinstance(value, (list, np.ndarray)):
-        pixels = as_pixels(np.asarray(value)[None])[0]
-        return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+        return pixels_to_image(as_pixels(np.asarray(value)[None])[0])
     if not isinstance(value, Image.Image):
         value = Image.open(BytesIO(value) if isinstance(value, bytes) else value)
     if value.mode[0] in "IF":
@@ -179,13 +165,44 @@ def open_image(value: Any) -> Image.Image:
     return ImageOps.exif_transpose(value)
 
 
+def readable_image(value: Any, problem: str) -> Image.Image:
+    """An opened image; raises with the `problem` and its reason where it cannot be opened."""
+    try:
+        return open_image(value)
+    except UNREADABLE as error:
+        raise UserError(f"{problem}: {error}") from error
+
+
+def pixels_to_image(pixels: np.ndarray) -> Image.Image:
+    """A Pillow image from uint8 of shape (height, width) or (height, width, channels)."""
+    return Image.fromarray(pixels[..., 0] if pixels.ndim == 3 and pixels.shape[-1] == 1 else pixels)
+
+
+def image_to_pixels(image: Image.Image, num_channels: int) -> np.ndarray:
+    """A Pillow image as uint8 of shape (height, width, channels), grey or RGB."""
+    pixels = np.asarray(image.convert("L" if num_channels == 1 else "RGB"))
+    return pixels.reshape(*pixels.shape[:2], num_channels)
+
+
+def common_size(images: Iterable[np.ndarray]) -> tuple[int, int]:
+    """Height and width of all images; raises at the first that differs."""
+    sizes = (image.shape[:2] for image in images)
+    first = next(sizes)
+    for row, size in enumerate(sizes, 1):
+        if size != first:
+            raise UserError(
+                f"The images differ in size: row {row} (counted from 0) is {size[0]} x {size[1]} pixels, row 0 is "
+                f"{first[0]} x {first[1]}. Set image_size, as in image_size=224."
+            )
+    return first
+
+
 def image_dataset(
     dataset: Any,
     image: str | None = None,
     label: str | None = None,
     names: list[str] | None = None,
     split: str = "train",
-    memory_limit: int = MEMORY_LIMIT,
 ) -> Any:
     """
     A dataset with an image and a label column as an [`ImageDataset`]; one that already is comes back as it is, a dict
@@ -200,45 +217,39 @@ def image_dataset(
             The classes, as [`class_names`] finds them in the training data; by default those of this dataset.
         split (`str`, *optional*, defaults to `"train"`):
             What error messages call the dataset.
-        memory_limit (`int`, *optional*):
-            Images of one size that take at most this many bytes are decoded at once.
     """
     if isinstance(dataset, dict):
-        return {key: image_dataset(part, image, label, names, key, memory_limit) for key, part in dataset.items()}
-    if not isinstance(dataset, datasets.Dataset):
+        return {key: image_dataset(part, image, label, names, key) for key, part in dataset.items()}
+    if not isinstance(dataset, Dataset):
         return dataset
     if len(dataset) == 0:
         raise UserError(f"The {split} data has no rows.")
     image, label = find_image_columns(dataset.column_names, image, label)
     names = class_names(dataset, label) if names is None else names
     labels = label_numbers(dataset, label, names, split)
-    return ImageDataset(dataset_images(dataset, image, split, memory_limit), labels, names)
+    return ImageDataset(dataset_images(dataset, image, split), labels, names)
 
 
-def dataset_images(
-    dataset: datasets.Dataset, column: str, split: str, memory_limit: int = MEMORY_LIMIT
-) -> np.ndarray | EncodedImages:
-    """The images of a column: in memory, or decoded when asked for."""
-    images = _stacked_lists(dataset, column)
-    return _decoded(EncodedImages(dataset, column, split), memory_limit) if images is None else images
-
-
-def _decoded(images: EncodedImages, memory_limit: int) -> np.ndarray | EncodedImages:
-    """All images as one array, where they are few and of one size."""
-    first = images[0]
-    if first.nbytes * len(images) > memory_limit:
+def dataset_images(dataset: Dataset, column: str, split: str) -> np.ndarray | EncodedImages:
+    """The images of a column: one array where they are few and of one size, otherwise decoded when asked for."""
+    stacked = _stacked_lists(dataset, column)
+    if stacked is not None:
+        return stacked
+    images = EncodedImages(dataset, column, split)
+    first = images[[0]][0]
+    if first.nbytes * len(images) > MEMORY_LIMIT:
         return images
     pixels = np.empty((len(images), *first.shape), np.uint8)
     for start in range(0, len(images), 256):
         rows = range(start, min(start + 256, len(images)))
-        for row, image in zip(rows, images.get(list(rows)), strict=True):
+        for row, image in zip(rows, images[list(rows)], strict=True):
             if image.shape != first.shape:
                 return images
             pixels[row] = image
     return pixels
 
 
-def _stacked_lists(dataset: datasets.Dataset, column: str) -> np.ndarray | None:
+def _stacked_lists(dataset: Dataset, column: str) -> np.ndarray | None:
     """The array in a column of lists of pixels, all of one size; `None` for other columns."""
     if not isinstance(dataset.features[column], (datasets.List, datasets.Array2D, datasets.Array3D)):
         return None
@@ -282,7 +293,3 @@ def as_pixels(images: np.ndarray, what: str = "Images") -> np.ndarray:
         row = int(outside.argmax())
         raise UserError(f"{what} must lie between 0 and 255, but row {row} (counted from 0) does not.")
     return images.astype(np.uint8)
-
-
-def _differs(row: int, shape: tuple[int, ...], first: tuple[int, ...]) -> str:
-    return f"Row {row} (counted from 0) is {shape[0]} x {shape[1]} pixels, row 0 is {first[0]} x {first[1]}."

@@ -4,53 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pyarrow as pa
+from datasets import Dataset, DatasetDict
 from datasets.exceptions import DatasetsError
 
 from ..errors import UserError
 from ..offline import notice_missing_network
 from ..settings import setting
 from .bad_rows import POLICIES, BadRows, bad_texts, read_by_line
-from .columns import check_column, find_image_columns, find_pair, find_text_columns, has_images
+from .columns import check_column
 from .labels import check_classes, split_by_label
 from .lines import SEPARATORS, UNREADABLE_FILE, file_kind, is_misread
-from .needs import as_plain, bad_cells, bad_values, needed_columns
+from .needs import RowNeeds, as_plain, bad_cells, bad_values
 from .npz import load_npz
-from .splits import split_by_source
-from .tables import WORDS, check_header, read_csv
+from .splits import rows_by_value, split_by_source
+from .tables import KEEP_NA_WORDS, check_header, read_csv
 from .targets import find_target_column
 
 
 EMBEDDED = "embedded:"
 FORMATS = {"json": "json", "jsonl": "json", "csv": "csv", "tsv": "csv", "parquet": "parquet"}
 SPLITS = ("train", "validation", "test")
-EMBEDDED_NAMES = ("phrases", "digits", "diabetes")
 
 
 @dataclass
 class DataArguments:
     """Where the data comes from and how it is split."""
 
-    dataset_name: str | None = setting(
-        None, "Hub id, folder of data or images, or embedded:phrases|digits|diabetes (offline)."
-    )
+    dataset_name: str | None = setting(None, "Hub id, folder of data or images, or embedded:phrases|digits|diabetes.")
     dataset_config: str | None = setting(None, "Configuration of the dataset, such as en-fr.")
     dataset_revision: str | None = setting(None, "Branch, tag or commit of the dataset.")
-    train_file: str | None = setting(
-        None, "json, jsonl, csv, tsv, parquet (gzipped too) or npz file instead of a dataset."
-    )
+    train_file: str | None = setting(None, "Training file: json, jsonl, csv, tsv, parquet (also gzipped) or npz.")
     validation_file: str | None = setting(None, "Validation file.")
     test_file: str | None = setting(None, "Test file.")
     train_split: str = setting("train", "Name of the split to train on.")
-    validation_split: str | None = setting(
-        None, "Name of the validation split (default: validation, where there is one)."
-    )
-    test_split: str | None = setting(None, "Name of the test split (default: test, where there is one).")
+    validation_split: str | None = setting(None, "Name of the validation split (default: validation, if present).")
+    test_split: str | None = setting(None, "Name of the test split (default: test, if present).")
     split_column: str | None = setting(None, "Column of one file that says which split a row belongs to.")
     validation_fraction: float = setting(0.05, "Fraction of the training rows used if there is no validation split.")
     test_fraction: float = setting(0.05, "Fraction of the training rows used if there is no test split.")
@@ -58,9 +51,7 @@ class DataArguments:
     max_train_samples: int | None = setting(None, "Maximum number of training rows.")
     max_eval_samples: int | None = setting(None, "Maximum number of validation and of test rows.")
     numeric_columns: list[str] | None = setting(None, "Tables: numeric columns, if they cannot be inferred.")
-    categorical_columns: list[str] | None = setting(
-        None, "Tables: categorical columns, such as numbers that stand for categories."
-    )
+    categorical_columns: list[str] | None = setting(None, "Tables: categorical columns, such as numeric codes.")
     datetime_columns: list[str] | None = setting(None, "Tables: columns of dates and times.")
     ignored_columns: list[str] | None = setting(None, "Tables: columns to ignore.")
     drop_missing_target: bool = setting(False, "Tables: skip rows without a target instead of raising an error.")
@@ -74,22 +65,11 @@ class DataArguments:
             raise ValueError(f"`on_bad_row` must be one of {', '.join(POLICIES)}, not {self.on_bad_row!r}.")
         self.bad_rows = BadRows(self.on_bad_row)
 
-    def take_alone(self, split: str) -> None:
-        """Where the file of one split is all there is, nothing has to be split off for it."""
-        if getattr(self, f"{split}_file", None) and not (self.dataset_name or self.train_file):
-            self.train_split, self.validation_fraction, self.test_fraction = split, 0.0, 0.0
-
     @property
     def table_columns(self) -> dict[str, Any]:
         """How the columns of a table are to be taken."""
-        names = (
-            "numeric_columns",
-            "categorical_columns",
-            "datetime_columns",
-            "ignored_columns",
-            "drop_missing_target",
-        )
-        return {name: getattr(self, name) for name in names}
+        names = [f"{kind}_columns" for kind in ("numeric", "categorical", "datetime", "ignored")]
+        return {name: getattr(self, name) for name in (*names, "drop_missing_target")}
 
 
 def load_splits(
@@ -100,150 +80,112 @@ def load_splits(
     label: str | None = None,
     task: str = "auto",
     table: bool = False,
-) -> datasets.DatasetDict:
+) -> DatasetDict:
     """
     The splits train, validation and test of the data that the arguments name; missing ones are split off.
 
     Texts are split by their source, images by their row, each class alike, and rows with a number to predict (the
-    task `"regression"`) by their row. Rows are images where `image` names a column, or where they have one with a
-    usual name and no usual columns of texts. Files of a `table` are read with all rows of a column in view.
+    task `"regression"`) by their row. [`RowNeeds`] tells which columns are used. Files of a `table` are read with all
+    rows of a column in view.
     """
-    usable = partial(_usable, arguments, source, target, image, label, task, table)
-    given = _load(arguments, table, usable)
-    train = _named(given, arguments.train_split, "train_split")
-    images = None
-    if task != "regression" and (image or has_images(train.column_names, source, target)):
-        images = find_image_columns(train.column_names, image, label)
-    wanted = {"train": arguments.train_split, **_evaluation_splits(arguments, given, images is not None)}
-    splits = {name: _named(given, split, f"{name}_split") for name, split in wanted.items() if split is not None}
-    for name in arguments.report_splits:
-        if name in given and name not in splits:
-            splits[name] = given[name]
+    needs = RowNeeds(source, target, image, label, task, table)
+    loaded = _load(arguments, needs)
+    train = _named(loaded, arguments.train_split, "train_split")
+    images = needs.image_and_class(train.column_names)
+    wanted = {"train": arguments.train_split, **_evaluation_splits(arguments, loaded, images is not None)}
+    splits = {name: _named(loaded, split, f"{name}_split") for name, split in wanted.items() if split is not None}
+    splits |= {name: loaded[name] for name in arguments.report_splits if name in loaded and name not in splits}
     if arguments.dataset_name and not arguments.dataset_name.startswith(EMBEDDED):
-        splits = {
-            name: usable(rows, f"The {name} data of {arguments.dataset_name!r}") for name, rows in splits.items()
-        }
+        where = "The {} data of " + repr(arguments.dataset_name)
+        splits = {name: _usable(arguments, needs, rows, where.format(name)) for name, rows in splits.items()}
         train = splits["train"]
     fractions = {"validation": arguments.validation_fraction, "test": arguments.test_fraction}
     missing = {name: fraction for name, fraction in fractions.items() if name not in splits}
-    if any(missing.values()):
-        if images:
-            splits.update(split_by_label(train, missing, arguments.split_seed, images[1]))
-        elif task == "regression":
-            splits.update(split_by_source(train, missing, arguments.split_seed, None))
-        else:
-            has_classes = label or task == "classification"
-            columns = train.column_names
-            key = find_text_columns(columns, source, label)[0] if has_classes else _key(columns, source, target)
-            splits.update(split_by_source(train, missing, arguments.split_seed, key))
+    if any(missing.values()) and images:
+        splits.update(split_by_label(train, missing, arguments.split_seed, images[1]))
+    elif any(missing.values()):
+        text = None if task == "regression" else next(iter(needs.columns(train.column_names)))
+        splits.update(split_by_source(train, missing, arguments.split_seed, None if text == "input_ids" else text))
     for name in arguments.report_splits:
         if name not in splits:
-            splits[name] = _named(given, name, "report_splits")
+            splits[name] = _named(loaded, name, "report_splits")
     if images:
         check_classes(splits, images[1])
-    limits = {"train": arguments.max_train_samples}
-    return datasets.DatasetDict(
-        {name: _first(split, limits.get(name, arguments.max_eval_samples)) for name, split in splits.items()}
-    )
+    limits = dict.fromkeys(splits, arguments.max_eval_samples) | {"train": arguments.max_train_samples}
+    return DatasetDict({name: _first(rows, limits[name]) for name, rows in splits.items()})
 
 
-def _evaluation_splits(
-    arguments: DataArguments, given: dict[str, datasets.Dataset], images: bool
-) -> dict[str, str | None]:
-    """Which of the given splits to validate and to test on: those named, or those called so."""
-    validation = arguments.validation_split or ("validation" if "validation" in given else None)
+def _evaluation_splits(arguments: DataArguments, loaded: dict[str, Dataset], images: bool) -> dict[str, str | None]:
+    """Which of the loaded splits to validate and to test on: those named, or those called so."""
+    validation = arguments.validation_split or ("validation" if "validation" in loaded else None)
     if images and not arguments.validation_split and arguments.test_split == "validation":
         validation = None  # ImageNet is tested on it, its test images have no labels: validate on training rows
-    return {"validation": validation, "test": arguments.test_split or ("test" if "test" in given else None)}
+    return {"validation": validation, "test": arguments.test_split or ("test" if "test" in loaded else None)}
 
 
-def _named(given: dict[str, datasets.Dataset], split: str, option: str) -> datasets.Dataset:
-    if split not in given:
-        raise UserError(f"{option} {split!r} is not in the data, which has {', '.join(given)}.")
-    if len(given[split]) == 0:
+def _named(loaded: dict[str, Dataset], split: str, option: str) -> Dataset:
+    if split not in loaded:
+        raise UserError(f"{option} {split!r} is not in the data, which has {', '.join(loaded)}.")
+    if len(loaded[split]) == 0:
         raise UserError(f"The split {split!r} has no rows.")
-    return given[split]
+    return loaded[split]
 
 
-def _usable(
-    arguments: DataArguments,
-    source: str | None,
-    target: str | None,
-    image: str | None,
-    label: str | None,
-    task: str,
-    table: bool,
-    rows: datasets.Dataset,
-    where: str,
-    from_csv: bool = False,
-) -> datasets.Dataset:
-    """The rows that have what the task needs, with the numbers of those that have not."""
+def _usable(arguments: DataArguments, needs: RowNeeds, rows: Dataset, where: str, from_csv: bool = False) -> Dataset:
+    """The rows that have what the task needs."""
     bad_rows, columns = arguments.bad_rows, rows.column_names
     try:
-        number = find_target_column(columns, target or label) if table else ""
-        opened = bad_rows.policy == "skip"
-        needed = {} if table else needed_columns(columns, source, target, image, label, task, opened)
+        if needs.table:
+            target = find_target_column(columns, needs.target or needs.label)
+        else:
+            needed = needs.columns(columns, open_images=bad_rows.policy == "skip")
     except UserError:
         return rows  # without its columns: reported where they are used
-    if table:
+    if needs.table:
         named = (arguments.categorical_columns or [], arguments.ignored_columns or [], arguments.drop_missing_target)
-        return bad_rows.keep_good(rows, where, bad_cells(rows, number, *named))
+        return bad_rows.keep_good(rows, where, bad_cells(rows, target, *named))
     problems = bad_values(rows, needed, from_csv)
     return as_plain(bad_rows.keep_good(rows, where, problems), rows, needed, from_csv) if problems else rows
 
 
-def _key(columns: list[str], source: str | None, target: str | None) -> str | None:
-    """What makes two rows the same example: the source text, where the rows are pairs."""
-    if {"messages", "text"} & set(columns) and not source:
-        return next(name for name in ("messages", "text") if name in columns)
-    return None if "input_ids" in columns else find_pair(columns, source, target)[0]
-
-
-def _first(split: datasets.Dataset, limit: int | None) -> datasets.Dataset:
+def _first(split: Dataset, limit: int | None) -> Dataset:
     if limit is not None and limit < 1:
         raise UserError(f"A limit of {limit} samples leaves no data.")
     return split if limit is None else split.select(range(min(limit, len(split))))
 
 
-def _load(
-    arguments: DataArguments, table: bool, usable: Callable[..., datasets.Dataset]
-) -> dict[str, datasets.Dataset]:
-    files = {name: getattr(arguments, f"{name}_file") for name in SPLITS}
-    if arguments.dataset_name and any(files.values()):
+def _load(arguments: DataArguments, needs: RowNeeds) -> dict[str, Dataset]:
+    files = {name: path for name in SPLITS if (path := getattr(arguments, f"{name}_file"))}
+    if arguments.dataset_name and files:
         raise UserError("Give dataset_name or files (train_file ...), not both.")
     if arguments.dataset_name:
         return _load_named(arguments.dataset_name, arguments.dataset_config, arguments.dataset_revision)
-    if not any(files.values()) or not files.get(arguments.train_split, files["train"]):
+    if (arguments.train_split if arguments.train_split in SPLITS else "train") not in files:
         raise UserError("No data: set dataset_name or train_file.")
-    if arguments.split_column and files["train"] and not _is_npz(files["train"]):
-        rows = load_file(files["train"], "train_file", table, arguments.bad_rows)
-        rows = usable(rows, f"train_file {files['train']!r}", file_kind(files["train"]) in SEPARATORS)
-        return _by_column(rows, arguments.split_column)
-    given: dict[str, datasets.Dataset] = {}
+    loaded: dict[str, Dataset] = {}
     for name, path in files.items():
-        if path and _is_npz(path):
-            given.update(_load_npz_file(path, name))
-        elif path:
-            rows = load_file(path, f"{name}_file", table, arguments.bad_rows)
-            given[name] = usable(rows, f"{name}_file {path!r}", file_kind(path) in SEPARATORS)
-    return given
+        if path.lower().endswith(".npz"):
+            loaded.update(_load_npz_file(path, name))
+            continue
+        rows = load_file(path, f"{name}_file", needs.table, arguments.bad_rows)
+        is_csv = file_kind(path) in SEPARATORS
+        loaded[name] = _usable(arguments, needs, rows, f"{name}_file {path!r}", is_csv)
+        if name == "train" and arguments.split_column:
+            return _by_column(loaded[name], arguments.split_column)
+    return loaded
 
 
-def _is_npz(path: str) -> bool:
-    return path.lower().endswith(".npz")
-
-
-def _load_npz_file(path: str, name: str) -> dict[str, datasets.Dataset]:
+def _load_npz_file(path: str, name: str) -> dict[str, Dataset]:
     """All splits of the training file; of another file its split of that name, or the only one."""
-    found = load_npz(path, f"{name}_file", name)
+    splits = load_npz(path, f"{name}_file", name)
     if name == "train":
-        return found
-    if name not in found and len(found) > 1:
-        raise UserError(f"{name}_file {path!r} has the splits {', '.join(found)}, none of which is {name!r}.")
-    return {name: found.get(name, next(iter(found.values())))}
+        return splits
+    if name not in splits and len(splits) > 1:
+        raise UserError(f"{name}_file {path!r} has the splits {', '.join(splits)}, none of which is {name!r}.")
+    return {name: splits.get(name, next(iter(splits.values())))}
 
 
-def _load_named(name: str, config: str | None, revision: str | None) -> dict[str, datasets.Dataset]:
+def _load_named(name: str, config: str | None, revision: str | None) -> dict[str, Dataset]:
     if name.startswith(EMBEDDED):
         return _load_embedded(name.removeprefix(EMBEDDED))
     if Path(name).is_file():
@@ -252,7 +194,7 @@ def _load_named(name: str, config: str | None, revision: str | None) -> dict[str
         notice_missing_network()
     try:
         if (Path(name) / "dataset_dict.json").exists():
-            return datasets.DatasetDict.load_from_disk(name)
+            return DatasetDict.load_from_disk(name)
         return datasets.load_dataset(name, config, revision=revision)
     except (OSError, ValueError, RuntimeError, DatasetsError) as error:
         raise UserError(
@@ -262,24 +204,21 @@ def _load_named(name: str, config: str | None, revision: str | None) -> dict[str
         ) from error
 
 
-def _load_embedded(name: str) -> dict[str, datasets.Dataset]:
-    if name not in EMBEDDED_NAMES:
-        choices = " or ".join(EMBEDDED + name for name in EMBEDDED_NAMES)
+def _load_embedded(name: str) -> dict[str, Dataset]:
+    from .embedded import diabetes, digits, phrases
+
+    loaders: dict[str, Callable[[], dict[str, Dataset]]] = {
+        "phrases": phrases.load_phrases,
+        "digits": digits.load_digits_splits,
+        "diabetes": diabetes.load_diabetes_splits,
+    }
+    if name not in loaders:
+        choices = " or ".join(EMBEDDED + known for known in loaders)
         raise UserError(f"There is no embedded dataset {name!r}: use {choices}.")
-    if name == "digits":
-        from .embedded.digits import load_digits_splits
-
-        return load_digits_splits()
-    if name == "diabetes":
-        from .embedded.diabetes import load_diabetes_splits
-
-        return load_diabetes_splits()
-    from .embedded.phrases import load_phrases
-
-    return load_phrases()
+    return loaders[name]()
 
 
-def load_file(path: str, option: str, table: bool = False, bad_rows: BadRows | None = None) -> datasets.Dataset:
+def load_file(path: str, option: str, table: bool = False, bad_rows: BadRows | None = None) -> Dataset:
     """The rows of a json, jsonl, csv, tsv or parquet file, gzipped or not."""
     file, where = Path(path).expanduser(), f"{option} {path!r}"
     bad_rows = bad_rows or BadRows()
@@ -290,8 +229,7 @@ def load_file(path: str, option: str, table: bool = False, bad_rows: BadRows | N
         raise UserError(f"{where} must be one of {', '.join(FORMATS)} (or one of them with .gz).")
     if file.stat().st_size == 0:
         raise UserError(f"{where} is empty.")
-    if FORMATS[kind] == "csv":
-        check_header(str(file), option)
+    check_header(str(file), option)
     dataset = _read_whole(str(file), kind, table, where)
     if dataset is None:
         dataset = read_by_line(str(file), where, bad_rows, table)
@@ -300,12 +238,12 @@ def load_file(path: str, option: str, table: bool = False, bad_rows: BadRows | N
     return bad_rows.keep_good(dataset, where, bad_texts(dataset))
 
 
-def _read_whole(file: str, kind: str, table: bool, where: str) -> datasets.Dataset | None:
+def _read_whole(file: str, kind: str, table: bool, where: str) -> Dataset | None:
     """The rows of a file, read at once; none where that does not do, and its lines are to be looked at."""
     try:
         if is_misread(file):
             return None
-        return read_csv(file) if table and FORMATS[kind] == "csv" else _read(file, kind)
+        return read_csv(file) if table and kind in SEPARATORS else _read(file, kind)
     except (*UNREADABLE_FILE, ValueError, OverflowError, pa.ArrowException, DatasetsError) as error:
         if "corresponds to no data" in str(error):
             raise UserError(f"{where} has no rows.") from error
@@ -314,8 +252,8 @@ def _read_whole(file: str, kind: str, table: bool, where: str) -> datasets.Datas
         return None
 
 
-def _read(file: str, kind: str) -> datasets.Dataset:
-    settings: dict[str, Any] = {"sep": SEPARATORS[kind], **WORDS} if FORMATS[kind] == "csv" else {}
+def _read(file: str, kind: str) -> Dataset:
+    settings: dict[str, Any] = {"sep": SEPARATORS[kind], **KEEP_NA_WORDS} if kind in SEPARATORS else {}
     verbosity = datasets.logging.get_verbosity()
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what cannot be read is reported once, and by us
     datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # a local file is nobody's download
@@ -325,12 +263,9 @@ def _read(file: str, kind: str) -> datasets.Dataset:
         datasets.logging.set_verbosity(verbosity)
 
 
-def _by_column(dataset: datasets.Dataset, column: str) -> dict[str, datasets.Dataset]:
+def _by_column(dataset: Dataset, column: str) -> dict[str, Dataset]:
     check_column(dataset.column_names, column, "split_column")
-    rows: dict[str, list[int]] = {}
-    for row, name in enumerate(dataset[column][:]):
-        rows.setdefault(str(name), []).append(row)
-    return {name: dataset.select(chosen) for name, chosen in rows.items()}
+    return {name: dataset.select(rows) for name, rows in rows_by_value(dataset[column][:]).items()}
 
 
 def _reason(error: BaseException) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from datasets import Dataset
 from transformers.utils.logging import tqdm
 
 from .bad_rows import kind_of, unusual_values
@@ -21,46 +23,58 @@ from .targets import find_target_column
 
 #: About a value that most others in its column are unlike.
 UNLIKE_MOST = "where most have a finite number or a time (name the column in categorical_columns if it has categories)"
-#: So large a share of a column of texts in a csv file may be no numbers where it is to hold some: more are no mistake.
+#: Largest share of texts in a csv column of numbers that are taken for mistakes.
 FEW = {"number": 0.5, "class": 0.05}
-#: What to do where they are no mistake either.
+#: What to do where they are not mistakes.
 AS_NAMES = " (if it names a class: write the file as jsonl, where labels that are texts are names)"
 
 
-def needed_columns(
-    columns: list[str],
-    source: str | None,
-    target: str | None,
-    image: str | None,
-    label: str | None,
-    task: str,
-    open_images: bool = False,
-) -> dict[str, str]:
+@dataclass(frozen=True)
+class RowNeeds:
     """
-    The columns that every row needs, each with what it holds: `"value"`, `"number"`, `"class"` or, where they are to
-    be opened, `"image"`. The task is that of a model, `"auto"` for one that columns tell.
+    The columns that a task needs: those named, or those with the usual names.
+
+    The task is that of a model, `"auto"` for one that the columns tell. Rows are images where `image` names a column,
+    or where they have one with a usual name and no usual columns of texts.
     """
-    picture = "image" if open_images else "value"
-    if task == "regression":
-        number = find_target_column(columns, target or label)
-        if image or has_images(columns, source, None):
-            return {find_image_columns(columns, image, number)[0]: picture, number: "number"}
-        return {find_text_columns(columns, source, number)[0]: "value", number: "number"}
-    if image or has_images(columns, source, target):
-        image, label = find_image_columns(columns, image, label)
-        return {image: picture, label: "class"}
-    if label or task == "classification":
-        source, label = find_text_columns(columns, source, label)
-        return {source: "value", label: "class"}
-    if not source and not target and (known := next((name for name in KNOWN_TEXTS if name in columns), None)):
-        return {known: "value"}
-    return dict.fromkeys(find_pair(columns, source, target), "value")
+
+    source: str | None
+    target: str | None
+    image: str | None = None
+    label: str | None = None
+    task: str = "auto"
+    table: bool = False
+
+    def image_and_class(self, columns: list[str]) -> tuple[str, str] | None:
+        """The columns of an image and its class, where images are classified."""
+        if self.task == "regression" or not (self.image or has_images(columns, self.source, self.target)):
+            return None
+        return find_image_columns(columns, self.image, self.label)
+
+    def columns(self, columns: list[str], open_images: bool = False) -> dict[str, str]:
+        """
+        The columns that every row needs, each with what it holds: `"value"`, `"number"`, `"class"` or, where they are
+        to be opened, `"image"`. The first one is that of the model's inputs.
+        """
+        picture = "image" if open_images else "value"
+        if self.task == "regression":
+            number = find_target_column(columns, self.target or self.label)
+            if self.image or has_images(columns, self.source, None):
+                return {find_image_columns(columns, self.image, number)[0]: picture, number: "number"}
+            return {find_text_columns(columns, self.source, number)[0]: "value", number: "number"}
+        if images := self.image_and_class(columns):
+            return {images[0]: picture, images[1]: "class"}
+        if self.label or self.task == "classification":
+            text, label = find_text_columns(columns, self.source, self.label)
+            return {text: "value", label: "class"}
+        known = None if self.source or self.target else next((name for name in KNOWN_TEXTS if name in columns), None)
+        return dict.fromkeys([known] if known else find_pair(columns, self.source, self.target), "value")
 
 
-def bad_values(dataset: datasets.Dataset, needed: dict[str, str], from_csv: bool = False) -> dict[int, str]:
+def bad_values(dataset: Dataset, needed: dict[str, str], from_csv: bool = False) -> dict[int, str]:
     """
-    Rows that lack a needed value, or have one of another type than most rows. A column without any value is no matter
-    of rows: it is reported where it is used.
+    Rows that lack a needed value, or have one of another type than most rows. A column without any value is reported
+    where it is used.
     """
     problems: dict[int, str] = {}
     for path, what in needed.items():
@@ -69,7 +83,7 @@ def bad_values(dataset: datasets.Dataset, needed: dict[str, str], from_csv: bool
     return problems
 
 
-def _bad_column(dataset: datasets.Dataset, path: str, what: str, from_csv: bool) -> Iterator[tuple[int, str]]:
+def _bad_column(dataset: Dataset, path: str, what: str, from_csv: bool) -> Iterator[tuple[int, str]]:
     name, *keys = [path] if path in dataset.column_names else path.split(".")
     feature = dataset.features[name]
     if isinstance(feature, datasets.Image):
@@ -87,17 +101,15 @@ def _bad_column(dataset: datasets.Dataset, path: str, what: str, from_csv: bool)
         if numbers is None and what == "number":
             return
         values = numbers or values
-    found = list(_unreadable_images(values) if what == "image" else unusual_values(values, what))
-    if what == "class" and len(found) == len(values):
+    problems = list(_unreadable_images(values) if what == "image" else unusual_values(values, what))
+    if what == "class" and len(problems) == len(values):
         return
-    for row, problem in found:
+    for row, problem in problems:
         hint = AS_NAMES if from_csv and what == "class" and isinstance(values[row], str) else ""
         yield row, f"has {problem} in column {path!r}{hint}"
 
 
-def as_plain(
-    dataset: datasets.Dataset, whole: datasets.Dataset, needed: dict[str, str], from_csv: bool
-) -> datasets.Dataset:
+def as_plain(dataset: Dataset, whole: Dataset, needed: dict[str, str], from_csv: bool) -> Dataset:
     """
     The rows that are left of a `whole` file, their needed columns as they would be without the rest: of one type where
     values of others were among them, and of numbers where a few texts made a column of a csv file one of texts.
@@ -116,8 +128,8 @@ def as_plain(
     return dataset
 
 
-def _is_good(dataset: datasets.Dataset, name: str, keys: list[str], what: str) -> bool:
-    """Whether a column of one type has a value in every row, and each may be one: there is no need to look at them."""
+def _is_good(dataset: Dataset, name: str, keys: list[str], what: str) -> bool:
+    """Whether the type of a column shows that all values are good: they need not be looked at one by one."""
     array = dataset.select_columns([name]).with_format("arrow")[:][name]
     for key in keys:
         if not pa.types.is_struct(array.type) or array.type.get_field_index(key) < 0:
@@ -139,7 +151,7 @@ def _reach(value: Any, keys: list[str]) -> Any:
 
 
 def _numbers(texts: list[str | None], few: float) -> list[Any] | None:
-    """The texts, those that are numbers as such; none where more than so large a share is none."""
+    """The texts with numbers parsed; `None` where more than the share `few` of them are not numbers."""
     values = [float(text) if text and re.match(NUMBER, text.strip(), re.ASCII) else text for text in texts]
     odd, present = (sum(isinstance(value, kinds) for value in values) for kinds in (str, (str, float)))
     return values if odd <= few * present else None
@@ -154,7 +166,7 @@ def _unreadable_images(values: list[Any]) -> Iterator[tuple[int, str]]:
 
 
 def bad_cells(
-    dataset: datasets.Dataset, target: str, categories: Iterable[str], ignored: Iterable[str], drop_missing: bool
+    dataset: Dataset, target: str, categories: Iterable[str], ignored: Iterable[str], drop_missing: bool
 ) -> dict[int, str]:
     """
     Rows of a table with a text where most have numbers or times, with an infinite number, or without a target, unless

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-import datasets
+from datasets import Dataset, DatasetDict
 
 from ..errors import UserError
-from .columns import column_values
+from .columns import dataset_values
 
 
-def split_by_source(
-    dataset: datasets.Dataset, fractions: dict[str, float], seed: int, source: str | None
-) -> datasets.DatasetDict:
+def split_by_source(dataset: Dataset, fractions: dict[str, float], seed: int, source: str | None) -> DatasetDict:
     """
     Splits a dataset into `"train"` and the named parts with about the given fractions of the rows.
 
@@ -20,37 +20,35 @@ def split_by_source(
     front: the split depends neither on the order of the rows nor on the machine, and no source is on two sides.
     Without a source column every row counts as distinct.
     """
-    parts = checked_fractions(fractions)
-    keys = list(map(str, range(len(dataset)))) if source is None else _texts(dataset, source)
+    keys = range(len(dataset)) if source is None else dataset_values(dataset, source, "source_column")
+    groups = rows_by_value(keys)
+    return divide(dataset, [groups[key] for key in sorted(groups, key=lambda key: _digest(key, seed))], fractions)
+
+
+def rows_by_value(values: Iterable[Any]) -> dict[str, list[int]]:
+    """The rows that have each value, as text."""
     rows: dict[str, list[int]] = {}
-    for row, key in enumerate(keys):
-        rows.setdefault(key, []).append(row)
-    ordered = sorted(rows, key=lambda key: _digest(key, seed))
-    chosen: dict[str, list[int]] = {}
-    start = 0
-    for name, fraction in parts.items():
-        wanted, chosen[name] = max(1, round(fraction * len(dataset))), []
-        while start < len(ordered) and len(chosen[name]) < wanted:
-            chosen[name] += rows[ordered[start]]
-            start += 1
-    chosen["train"] = [row for key in ordered[start:] for row in rows[key]]
-    if not chosen["train"]:
-        raise UserError(f"{len(dataset)} rows with {len(ordered)} distinct sources are too few to split.")
-    names = ["train", *parts]
-    return datasets.DatasetDict({name: dataset.select(sorted(chosen[name])) for name in names})
+    for row, value in enumerate(values):
+        rows.setdefault(str(value), []).append(row)
+    return rows
 
 
-def checked_fractions(fractions: dict[str, float]) -> dict[str, float]:
-    """The parts to split off, those of no rows left out; raises where they leave nothing to train on."""
+def divide(dataset: Dataset, groups: Sequence[Sequence[int]], fractions: dict[str, float]) -> DatasetDict:
+    """Hands out groups of rows that stay together: to the named parts from the front, the rest to `"train"`."""
     parts = {name: fraction for name, fraction in fractions.items() if fraction > 0}
     if sum(parts.values()) >= 1:
         raise UserError(f"The fractions of {' and '.join(parts)} leave nothing to train on: {sum(parts.values()):g}.")
-    return parts
-
-
-def _texts(dataset: datasets.Dataset, path: str) -> list[str]:
-    column = path if path in dataset.column_names else path.split(".")[0]
-    return [str(value) for value in column_values({column: dataset[column][:]}, path, "source_column")]
+    rows: dict[str, list[int]] = {"train": []}
+    start = 0
+    for name, fraction in parts.items():
+        wanted, rows[name] = max(1, round(fraction * len(dataset))), []
+        while start < len(groups) and len(rows[name]) < wanted:
+            rows[name] += groups[start]
+            start += 1
+    if start == len(groups):
+        raise UserError(f"{len(dataset)} rows with {len(groups)} distinct sources are too few to split.")
+    rows["train"] = [row for group in groups[start:] for row in group]
+    return DatasetDict({name: dataset.select(sorted(chosen)) for name, chosen in rows.items()})
 
 
 def _digest(key: str, seed: int) -> bytes:

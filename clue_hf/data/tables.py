@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from difflib import get_close_matches
 from typing import Any
 
 import datasets
@@ -12,8 +11,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from datasets import Dataset, DatasetDict, IterableDataset
 
 from ..errors import UserError
+from .columns import unknown_column
 from .lines import SEPARATORS, UNREADABLE_FILE, csv_rows, file_kind, is_text, open_file
 
 
@@ -28,47 +29,44 @@ TIME = r"^\d{4}[-/]\d{2}[-/]\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?: 
 OTHER_TIME = r"^\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[T ].*)?$"
 #: How pandas calls an index that was written with the columns.
 INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
-#: For texts: pandas takes the words None, null and NA for nothing at all.
-WORDS = {"keep_default_na": False, "na_values": [""]}
+#: For texts: by default pandas reads the words None, null and NA as missing values.
+KEEP_NA_WORDS = {"keep_default_na": False, "na_values": [""]}
 
 
 class Table:
     """The columns of a dataset as arrow arrays."""
 
     def __init__(self, data: Any) -> None:
-        if isinstance(data, (datasets.DatasetDict, datasets.IterableDataset)) or not hasattr(data, "__getitem__"):
+        if isinstance(data, (DatasetDict, IterableDataset)) or not hasattr(data, "__getitem__"):
             raise UserError(f"A table is a datasets.Dataset or a dict of columns, not a {type(data).__name__}.")
-        self._data = data.with_format("arrow") if isinstance(data, datasets.Dataset) else data
-        self._arrays: dict[str, pa.Array] = {}
-        self.names: list[str] = data.column_names if isinstance(data, datasets.Dataset) else list(data)
-        self.num_rows = len(data) if isinstance(data, datasets.Dataset) else _common_length(data, self.names)
+        self._data, self._arrays = data, dict[str, pa.Array]()
+        self._features = data.features if isinstance(data, Dataset) else None
+        self.names: list[str] = list(data) if self._features is None else data.column_names
+        self.num_rows = _common_length(data, self.names) if self._features is None else len(data)
 
     def column(self, name: str, option: str = "The column") -> pa.Array:
-        """The values of a column; raises where there is none of that name, with the nearest name there is."""
+        """The values of a column; raises where it does not exist, with the nearest name."""
         if name not in self.names:
-            close = get_close_matches(name, self.names, 1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-            raise UserError(f"{option} {name!r} is not in the data, whose columns are {', '.join(self.names)}.{hint}")
+            raise unknown_column(self.names, name, option)
         if name not in self._arrays:
-            is_dataset = isinstance(self._data, datasets.Dataset)
-            if is_dataset and isinstance(self._data.features[name], datasets.Json):
-                self._arrays[name] = _mixed(self._data, name)
+            if self._features is None:
+                self._arrays[name] = _as_array(self._data[name], name)
             else:
-                values = self._data[name]
-                self._arrays[name] = _plain(values[:]) if is_dataset else _as_array(values, name)
+                read = _mixed if isinstance(self._features[name], datasets.Json) else _arrow_column
+                self._arrays[name] = read(self._data, name)
         return self._arrays[name]
 
     def class_names(self, name: str) -> list[str]:
         """The names of the classes where a column is a `ClassLabel`."""
-        feature = self._data.features[name] if isinstance(self._data, datasets.Dataset) else None
+        feature = self._features[name] if self._features else None
         return list(feature.names) if isinstance(feature, datasets.ClassLabel) else []
 
 
 def _common_length(data: Any, names: list[str]) -> int:
     for name in names:
         if isinstance(data[name], str) or not hasattr(data[name], "__len__") or getattr(data[name], "ndim", 1) == 0:
-            found = repr(data[name])[:40]
-            raise UserError(f"The column {name!r} must be a list of values, but is {found}: one row is a list of one.")
+            value = repr(data[name])[:40]
+            raise UserError(f"The column {name!r} must be a list of values, but is {value}: one row is a list of one.")
     lengths = {name: len(data[name]) for name in names}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name!r} {length}" for name, length in lengths.items())
@@ -87,12 +85,16 @@ def _as_array(values: Any, name: str) -> pa.Array:
         return pa.array([None if value is None else str(value) for value in values], pa.large_string())
 
 
-def _mixed(dataset: datasets.Dataset, name: str) -> pa.Array:
+def _mixed(dataset: Dataset, name: str) -> pa.Array:
     """A column of a jsonl file with values of several types, as texts; as it is where most are lists or objects."""
     values = dataset.with_format(None)[name][:]
     if 2 * sum(isinstance(value, (list, dict)) for value in values) > len(values):
-        return _plain(dataset[name][:])
+        return _arrow_column(dataset, name)
     return pa.array([_text(value, ()) for value in values], pa.large_string())
+
+
+def _arrow_column(dataset: Dataset, name: str) -> pa.Array:
+    return _plain(dataset.with_format("arrow")[name][:])
 
 
 def _plain(array: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -109,8 +111,8 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
-    return any(test(kind) for test in tests)
+    types = pa.types
+    return types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
 
 
 def _is_time(kind: pa.DataType) -> bool:
@@ -154,8 +156,8 @@ def _kind_of_texts(texts: pa.Array, name: str) -> str:
 
 def unreadable(array: pa.Array) -> np.ndarray:
     """
-    Which values are neither missing nor what most are: no number among numbers, no time among times, infinite. Times
-    most of which cannot be read are no matter of rows: `as_times` tells how to write them.
+    Which values are neither missing nor of the type of most: no number among numbers, no time among times, infinite.
+    Nothing where most times cannot be read: `as_times` tells how to write them.
     """
     if pa.types.is_floating(array.type):
         return np.isinf(array.to_numpy(zero_copy_only=False))
@@ -197,7 +199,7 @@ def _values(texts: pa.Array) -> pa.Array:
 
 
 def as_numbers(array: pa.Array, name: str, hint: str = "", option: str = "The column") -> np.ndarray:
-    """Float64, nan where a value is missing; raises with the row where one is no number, or infinite."""
+    """Float64, nan where a value is missing; raises with the row where one is not a finite number."""
     if _is_text(array.type):
         texts = _values(array)
         _check(pc.match_substring_regex(texts, NUMBER), texts, name, option, "numbers (as in 12.5 or 1e-4)", hint)
@@ -238,7 +240,7 @@ def as_times(array: pa.Array, name: str, hint: str = "") -> np.ndarray:
 
 
 def _times(texts: pa.Array) -> pd.Series:
-    """Times as they are written, NaT for what is none."""
+    """Times as they are written, NaT where a text is not a time."""
     written = pc.replace_substring_regex(texts, r" ?(?:Z|UTC|GMT)$", "")
     written = pc.replace_substring(written, "/", "-")
     series = pd.Series(written.to_pylist(), dtype=object)
@@ -249,10 +251,9 @@ def _check(good: pa.Array, texts: pa.Array, name: str, option: str, what: str, h
     bad = np.flatnonzero(~pc.fill_null(good, True).to_numpy(zero_copy_only=False))
     if len(bad):
         value = str(texts[int(bad[0])].as_py())[:40]
-        others = f" (so are {len(bad) - 1:,} other rows)" if len(bad) > 1 else ""
+        others = f" ({len(bad) - 1:,} other rows are wrong too)" if len(bad) > 1 else ""
         raise UserError(
-            f"{option} {name!r} must hold {what}, but row {bad[0]} (counted from 0) is {value!r}, which is none"
-            f"{others}.{hint}"
+            f"{option} {name!r} must hold {what}, but row {bad[0]} (counted from 0) is {value!r}{others}.{hint}"
         )
 
 
@@ -276,7 +277,7 @@ def _text(value: Any, class_names: list[str] | tuple[str, ...]) -> str | None:
 
 
 # ---- csv files ----
-def read_csv(path: str) -> datasets.Dataset:
+def read_csv(path: str) -> Dataset:
     """
     The rows of a csv or tsv file, gzipped or not.
 
@@ -286,13 +287,13 @@ def read_csv(path: str) -> datasets.Dataset:
     return parse_csv(path, SEPARATORS[file_kind(path)])
 
 
-def parse_csv(file: Any, separator: str, **settings: Any) -> datasets.Dataset:
+def parse_csv(file: Any, separator: str, **settings: Any) -> Dataset:
     """The rows of a csv file, opened or not, all of which have a value for each column."""
     frame = pd.read_csv(file, sep=separator, low_memory=False, **settings)
     for name in frame.columns[frame.dtypes == "object"]:
         if any(type(value) is int for value in frame[name]):  # one of more than 64 bits is among them
             frame[name] = frame[name].astype(np.float64)
-    return datasets.Dataset.from_pandas(frame, preserve_index=False)
+    return Dataset.from_pandas(frame, preserve_index=False)
 
 
 def check_header(path: str, option: str = "train_file") -> None:
@@ -300,25 +301,21 @@ def check_header(path: str, option: str = "train_file") -> None:
     Raises where the first line of a csv or tsv file names a column twice (readers rename the second one without a
     word), or has other separators. Files of other kinds pass.
     """
-    ending = file_kind(path)
+    where, ending = f"{option} {path!r}", file_kind(path)
     if ending not in SEPARATORS:
         return
     try:
         with open_file(path) as file:
             _, names, problem = next(csv_rows(file, SEPARATORS[ending]), (1, [], None))
     except UNREADABLE_FILE as error:
-        raise UserError(f"{option} {path!r} cannot be read: {error}") from error
-    if problem:
-        raise UserError(f"{option} {path!r} cannot be read: its first line {problem}.")
-    if not all(map(is_text, names)):
-        raise UserError(f"{option} {path!r} cannot be read: its first line is not valid UTF-8.")
+        raise UserError(f"{where} cannot be read: {error}") from error
+    if problem or not all(map(is_text, names)):
+        raise UserError(f"{where} cannot be read: its first line {problem or 'is not valid UTF-8'}.")
     if not any(name.strip() for name in names):
-        raise UserError(f"{option} {path!r} is empty, or its first line does not name the columns.")
+        raise UserError(f"{where} is empty, or its first line does not name the columns.")
     twice = [name for name, count in Counter(names).items() if count > 1 and name]
     if twice:
-        raise UserError(f"{option} {path!r} has {names.count(twice[0])} columns named {twice[0]!r}: rename them.")
+        raise UserError(f"{where} has {names.count(twice[0])} columns named {twice[0]!r}: rename them.")
     other = next((mark for mark in ",;\t" if mark in names[0] and mark != SEPARATORS[ending]), None)
     if len(names) == 1 and other:
-        raise UserError(
-            f"{option} {path!r} seems to be separated by {other!r}: a .csv file has commas, a .tsv file has tabs."
-        )
+        raise UserError(f"{where} seems to be separated by {other!r}: a .csv file has commas, a .tsv file has tabs.")

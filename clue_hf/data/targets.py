@@ -9,7 +9,7 @@ import datasets
 import numpy as np
 
 from ..errors import UserError
-from .columns import check_column
+from .columns import find_column
 
 
 KNOWN_TARGETS = ("target", "label", "labels", "score", "value", "y")
@@ -26,14 +26,14 @@ class TargetScale:
     std: float = 1.0
 
     @classmethod
-    def fit(cls, targets: np.ndarray) -> TargetScale:
-        """From the training targets; raises where they do not vary."""
-        std = float(np.std(targets))
-        if not std > 0:
-            raise UserError(
-                f"The target is the same in all training rows ({targets[0]:g}): there is nothing to learn."
-            )
-        return cls(float(np.mean(targets)), std)
+    def fit(cls, targets: np.ndarray, column: str | None = None) -> TargetScale:
+        """From the training targets; raises where they do not vary, or too much."""
+        mean, std = mean_and_std(targets)
+        if not 0 < std < np.inf:
+            name = "The target" if column is None else f"target_column {column!r}"
+            problem = "is the same in every training row" if std == 0 else "is too large"
+            raise UserError(f"{name} {problem} ({targets[0]:g}): there is nothing to learn.")
+        return cls(mean, std)
 
     @classmethod
     def of_config(cls, config: Any) -> TargetScale | None:
@@ -49,18 +49,23 @@ class TargetScale:
         return ((targets - self.mean) / self.std).astype(np.float32)
 
 
+def mean_and_std(values: np.ndarray) -> tuple[float, float]:
+    """
+    Mean and standard deviation, which is 0 exactly where all values are the same. Values of any size will do: the
+    squares of 1e200 and of 1e-200 are never taken.
+    """
+    if values.min() == values.max():
+        return float(values[0]), 0.0
+    largest = np.abs(values).max()
+    mean = float((values / largest).mean() * largest)
+    apart = values - mean
+    scale = np.abs(apart).max()
+    return mean, float(scale * np.sqrt(np.mean((apart / scale) ** 2)))
+
+
 def find_target_column(columns: list[str], target: str | None) -> str:
     """The column of the number to predict: the one named, or the first known name that is there."""
-    if target:
-        check_column(columns, target, "target_column")
-        return target
-    found = next((name for name in KNOWN_TARGETS if name in columns), None)
-    if found is None:
-        raise UserError(
-            f"Cannot infer the column of the number to predict. Set target_column; the columns are "
-            f"{', '.join(columns)}."
-        )
-    return found
+    return find_column(columns, target, KNOWN_TARGETS, "target_column", "number to predict")
 
 
 def target_values(dataset: datasets.Dataset, column: str, split: str = "train") -> np.ndarray:
@@ -69,9 +74,8 @@ def target_values(dataset: datasets.Dataset, column: str, split: str = "train") 
     for row, value in enumerate(values):
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or not np.isfinite(value):
-            found = "missing" if value is None else repr(value)
             raise UserError(
                 f"target_column {column!r} must hold finite numbers, but row {row} (counted from 0) of the {split} "
-                f"data is {found}."
+                f"data is {'missing' if value is None else repr(value)}."
             )
     return np.array(values, dtype=np.float64)

@@ -75,7 +75,7 @@ class Rows(ABC):
         """The chosen rows with labels, one for each of them, as a trainer takes them."""
 
     def text(self, row: int) -> str | None:
-        """A row in words, if it has any."""
+        """A row as text, if it has one."""
         return None
 
 
@@ -93,8 +93,9 @@ class Inputs(ABC):
     modality: ClassVar[str]
     #: The names of the [`InputSettings`] that change what the model reads, beside its processing class.
     used_settings: ClassVar[tuple[str, ...]] = ()
-    processing_class: Any
-    settings: InputSettings
+
+    def __init__(self, processing_class: Any, settings: InputSettings | None = None) -> None:
+        self.processing_class, self.settings = processing_class, settings or InputSettings()
 
     @abstractmethod
     def rows(self, values: Any, first_row: int = 0) -> Rows:
@@ -102,7 +103,7 @@ class Inputs(ABC):
 
     @abstractmethod
     def is_single(self, values: Any) -> bool:
-        """Whether one value was given, not a list of one."""
+        """Whether this is one value, not a list of one."""
 
     @abstractmethod
     def column(self, dataset: Any, target: str | None, split: str) -> Any:
@@ -125,8 +126,3 @@ class Inputs(ABC):
     def train_collator(self, config: Any) -> Any:
         """The same in training, where examples are varied; `None` where they are not."""
         return None
-
-
-def shown(value: Any) -> str:
-    """A value in an error message."""
-    return "empty (null)" if value is None else f"a {type(value).__name__}: {str(value)[:40]!r}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,10 +14,10 @@ from PIL import Image
 
 from ..data.columns import find_image_columns
 from ..data.corruptions import corrupt
-from ..data.image_dataset import UNREADABLE, ImageDataset, as_pixels, dataset_images, open_image
+from ..data.image_dataset import ImageDataset, dataset_images, readable_image
 from ..errors import UserError
 from .base import Inputs, InputSettings, Rows
-from .images import ImageTransform, eval_collator, make_transform, train_collator
+from .images import ImageCollator, ImageTransform, make_transform
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,8 @@ class ImageRows(Rows):
         the published benchmarks.
         """
         if not isinstance(self.images, ImageDataset):
-            return [_read_image(self.images[row], self.first_row + row) for row in rows]
+            problem = "Row {} (counted from 0) is no readable image"
+            return [readable_image(self.images[row], problem.format(self.first_row + row)) for row in rows]
         images = [row["pixel_values"] for row in self.images.__getitems__(list(rows))]
         if self.corruption is None:
             return images
@@ -69,10 +69,9 @@ class ImageInputs(Inputs):
     """Images: paths, Pillow images, arrays of pixels (uint8), or encoded bytes."""
 
     modality = "image"
-    used_settings = ()
 
     def __init__(self, processor: Any = None, settings: InputSettings | None = None) -> None:
-        self.processing_class, self.settings = processor, settings or InputSettings()
+        super().__init__(processor, settings)
         self.transform = None if processor is None else ImageTransform.from_processor(processor)
 
     def is_single(self, values: Any) -> bool:
@@ -115,34 +114,7 @@ class ImageInputs(Inputs):
             )
 
     def collator(self, config: Any) -> Any:
-        return None if self.transform is None else eval_collator(self.transform)
+        return None if self.transform is None else ImageCollator(self.transform)
 
     def train_collator(self, config: Any) -> Any:
-        return None if self.transform is None else train_collator(self.transform, config.augment, config.seed)
-
-
-def _read_image(value: Any, row: int) -> Image.Image:
-    try:
-        return open_image(value)
-    except UNREADABLE as error:
-        raise UserError(f"Row {row} (counted from 0) is no readable image: {error}") from error
-
-
-def images_of_file(path: str, limit: int | None = None) -> ImageDataset:
-    """The images of an npz file, which need no labels: those from out of the distribution."""
-    file = Path(path).expanduser()
-    if not file.is_file():
-        raise UserError(f"ood_file {path!r} does not exist.")
-    try:
-        with np.load(file, allow_pickle=False) as opened:
-            arrays = {key: opened[key] for key in opened.files}
-    except (OSError, EOFError, zipfile.BadZipFile, AttributeError, ValueError) as error:
-        raise UserError(f"ood_file {path!r} cannot be read as npz: {error}") from error
-    names = [key for key in arrays if arrays[key].ndim >= 3]
-    names = [key for key in names if "test" in key.lower()] or names
-    if len(names) != 1:
-        raise UserError(f"ood_file {path!r} has the arrays {', '.join(arrays)}; it must hold one array of images.")
-    pixels = as_pixels(arrays[names[0]][:limit], f"{names[0]!r} in ood_file {path!r}")
-    if len(pixels) == 0:
-        raise UserError(f"ood_file {path!r} has no rows.")
-    return ImageDataset(pixels, np.zeros(len(pixels), np.int64), ["unknown"])
+        return None if self.transform is None else ImageCollator(self.transform, config.augment, config.seed)

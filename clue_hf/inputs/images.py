@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +12,14 @@ import torch
 from PIL import Image
 from transformers import ViTImageProcessorPil
 
-from ..data.image_dataset import ImageDataset
+from ..data.image_dataset import ImageDataset, common_size, image_to_pixels, pixels_to_image
 from ..errors import UserError
 
 
 AUGMENTATIONS = ("none", "crop", "crop_flip")
 #: Side to resize to before cropping the middle, as a multiple of the side to crop: 256 for 224.
 AROUND_CROP = 256 / 224
-#: So many images tell the mean and the deviation of a dataset that is not held in memory.
+#: Number of images from which the mean and deviation of a dataset that is not in memory are computed.
 STATISTICS_ROWS = 4096
 
 
@@ -52,15 +52,15 @@ class ImageTransform:
 
     def __call__(self, images: Any) -> torch.Tensor:
         """Float images (rows, channels, height, width) from a list of arrays or Pillow images."""
-        return self.normalize(torch.from_numpy(np.stack([self.resize(self.pixels(image)) for image in images])))
+        return self.normalize(_stacked(self.resize(self.pixels(image)) for image in images))
 
     def pixels(self, image: Any) -> np.ndarray:
         """An image as uint8 of shape (height, width, channels), with as many channels as the model takes."""
         if isinstance(image, np.ndarray) and image.ndim == 3 and image.shape[-1] == self.num_channels:
             return image
-        picture = image if isinstance(image, Image.Image) else _picture(np.asarray(image))
-        pixels = np.asarray(picture.convert("L" if self.num_channels == 1 else "RGB"))
-        return pixels[..., None] if pixels.ndim == 2 else pixels
+        if not isinstance(image, Image.Image):
+            image = pixels_to_image(np.asarray(image))
+        return image_to_pixels(image, self.num_channels)
 
     def resize(self, pixels: np.ndarray) -> np.ndarray:
         """Resizes, and crops the middle where there is a `shortest_edge`."""
@@ -91,7 +91,7 @@ class ImageTransform:
     def _resized(
         self, pixels: np.ndarray, size: tuple[int, int], box: tuple[int, int, int, int] | None = None
     ) -> np.ndarray:
-        picture = _picture(pixels).resize(size[::-1], Image.Resampling(self.resample), box=box)
+        picture = pixels_to_image(pixels).resize(size[::-1], Image.Resampling(self.resample), box=box)
         return np.asarray(picture).reshape(*size, -1)
 
     def normalize(self, images: torch.Tensor) -> torch.Tensor:
@@ -126,9 +126,7 @@ class ImageTransform:
         elif shortest and not (crop and getattr(processor, "do_center_crop", False)):
             size, shortest = {"height": shortest, "width": shortest}, None
         if not getattr(processor, "do_resize", True) or not (shortest or "height" in size):
-            raise UserError(
-                f"The image processor {type(processor).__name__} resizes to {size}, which has no use here."
-            )
+            raise UserError(f"Image processor {type(processor).__name__} resizes to {size}, which is not supported.")
         sides = crop if shortest else size
         return cls((sides["height"], sides["width"]), mean, std, shortest, int(processor.resample))
 
@@ -137,8 +135,8 @@ def _dict(size: Any) -> dict[str, int]:
     return {name: size[name] for name in ("height", "width", "shortest_edge") if size and size.get(name)}
 
 
-def _picture(pixels: np.ndarray) -> Image.Image:
-    return Image.fromarray(pixels[..., 0] if pixels.ndim == 3 and pixels.shape[-1] == 1 else pixels)
+def _stacked(images: Iterable[np.ndarray]) -> torch.Tensor:
+    return torch.from_numpy(np.stack(list(images)))
 
 
 def make_transform(dataset: ImageDataset, image_size: int | None = None) -> ImageTransform:
@@ -151,29 +149,11 @@ def make_transform(dataset: ImageDataset, image_size: int | None = None) -> Imag
     if image_size is not None and image_size < 1:
         raise UserError(f"image_size must be at least 1, but is {image_size}.")
     mean, std = image_statistics(dataset)
-    size, shortest_edge = dataset.size, None
-    if size is None:
-        if image_size is None:
-            size = _common_size(dataset)
-        else:
-            shortest_edge = round(image_size * AROUND_CROP)
     if image_size is not None:
-        size = (image_size, image_size)
-    assert size is not None
-    return ImageTransform((int(size[0]), int(size[1])), mean, std, shortest_edge)
-
-
-def _common_size(dataset: ImageDataset) -> tuple[int, int]:
-    """The size of all images; raises at the first that differs."""
-    first = dataset[0]["pixel_values"].shape
-    for row in range(len(dataset)):
-        shape = dataset[row]["pixel_values"].shape
-        if shape != first:
-            raise UserError(
-                f"The images differ in size: row {row} (counted from 0) is {shape[0]} x {shape[1]} pixels, row 0 is "
-                f"{first[0]} x {first[1]}. Set image_size, as in image_size=224."
-            )
-    return first[0], first[1]
+        shortest_edge = round(image_size * AROUND_CROP) if dataset.size is None else None
+        return ImageTransform((image_size, image_size), mean, std, shortest_edge)
+    size = dataset.size or common_size(dataset[row]["pixel_values"] for row in range(len(dataset)))
+    return ImageTransform((int(size[0]), int(size[1])), mean, std)
 
 
 def image_statistics(dataset: ImageDataset) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -198,8 +178,8 @@ def _blocks(dataset: ImageDataset) -> Iterator[np.ndarray]:
         rows = np.linspace(0, len(dataset) - 1, min(len(dataset), STATISTICS_ROWS))
         yield from (dataset[int(row)]["pixel_values"] for row in rows)
         return
-    for start in range(0, len(dataset), 1024):
-        yield dataset.select(range(start, min(start + 1024, len(dataset)))).pixels()
+    for rows in np.split(np.arange(len(dataset)), range(1024, len(dataset), 1024)):
+        yield dataset.select(rows).pixels()
 
 
 class ImageCollator:
@@ -223,13 +203,9 @@ class ImageCollator:
         self._epoch.fill_(epoch)
 
     def __call__(self, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        transform = self.transform
-        pixels = [transform.pixels(_image(row)) for row in rows]
-        if self.augment == "none":
-            images = torch.from_numpy(np.stack([transform.resize(image) for image in pixels]))
-        else:
-            images = self._augmented(pixels)
-        batch = {"pixel_values": transform.normalize(images)}
+        pixels = [self.transform.pixels(_image(row)) for row in rows]
+        images = _stacked(map(self.transform.resize, pixels)) if self.augment == "none" else self._augmented(pixels)
+        batch = {"pixel_values": self.transform.normalize(images)}
         labels = [row["labels"] if "labels" in row else row.get("label") for row in rows]
         if all(label is not None for label in labels):
             batch["labels"] = torch.tensor(labels)  # int64 for classes, float32 for numbers to predict
@@ -238,14 +214,11 @@ class ImageCollator:
         return batch
 
     def _augmented(self, pixels: list[np.ndarray]) -> torch.Tensor:
-        draws = self._draws(pixels)
+        draws, transform = self._draws(pixels), self.transform
         flip, crop = draws[:, 0] < 0.5 * (self.augment == "crop_flip"), draws[:, 1:]
-        transform = self.transform
         if transform.shortest_edge is None:
-            images = torch.from_numpy(np.stack([transform.resize(image) for image in pixels]))
-            return shift_and_flip(images, crop[:, :2], flip)
-        cropped = [transform.resized_crop(image, draw) for image, draw in zip(pixels, crop, strict=True)]
-        return shift_and_flip(torch.from_numpy(np.stack(cropped)), None, flip)
+            return shift_and_flip(_stacked(map(transform.resize, pixels)), crop[:, :2], flip)
+        return shift_and_flip(_stacked(map(transform.resized_crop, pixels, crop)), None, flip)
 
     def _draws(self, pixels: list[np.ndarray], count: int = 41) -> np.ndarray:
         """Numbers from 0 to 1 for each image: one for the flip, four for each of ten tries at a crop."""
@@ -299,13 +272,3 @@ def _places(length: int, share: np.ndarray) -> np.ndarray:
     moved = np.minimum((share * (2 * margin + 1)).astype(np.int64), 2 * margin) - margin
     places = np.abs(np.arange(length) + moved[:, None])
     return np.where(places >= length, 2 * (length - 1) - places, places)
-
-
-def train_collator(transform: ImageTransform, augment: str = "none", seed: int = 42) -> ImageCollator:
-    """The collator of the training data; the trainer tells it the epoch."""
-    return ImageCollator(transform, augment, seed)
-
-
-def eval_collator(transform: ImageTransform) -> ImageCollator:
-    """The collator of all other data: nothing random."""
-    return ImageCollator(transform)

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from ..data.image_dataset import ImageDataset
-from ..data.labels import class_names, label_numbers
+from ..data.labels import class_names, label_numbers, list_names
 from ..data.targets import TargetScale, find_target_column, target_values
 from ..errors import UserError
 from ..models.kind import unwrap
@@ -94,12 +94,11 @@ def _table_rows(dataset: Any, inputs: TableInputs, named: str | None, with_targe
     target = inputs.processing_class.target_column
     if named not in (None, target):
         raise UserError(f"target_column is {named!r}, but the model was trained to predict {target!r}: leave it out.")
-    rows = inputs.labelled_rows(dataset) if with_target else inputs.rows(dataset)
+    rows, labels = inputs.labelled_rows(dataset) if with_target else (inputs.rows(dataset), None)
     if rows.table.num_rows == 0:
         raise ValueError("The dataset has no rows.")
     if len(rows) == 0:
         raise UserError(f"No row has a target {target!r}.")
-    labels = inputs.targets(rows.table)[rows.numbers] if with_target else None
     return Labelled(rows, labels, rows.numbers, target)
 
 
@@ -111,35 +110,27 @@ def aligned(numbers: np.ndarray, names: list[str], model_names: list[str]) -> np
     known = {name.lower(): number for number, name in enumerate(model_names)}
     if len(known) == len(model_names) and all(name.lower() in known for name in names):
         return np.array([known[name.lower()] for name in names])[numbers]
-    nameless = all(name == str(number) for number, name in enumerate(names)) or all(
-        name == f"LABEL_{number}" for number, name in enumerate(model_names)
-    )
+    nameless = names == list(map(str, range(len(names))))
+    nameless = nameless or model_names == [f"LABEL_{number}" for number in range(len(model_names))]
+    ours, theirs = list_names(names, 8), list_names(model_names, 8)
     if len(names) > len(model_names) or not (nameless or len(names) == len(model_names)):
-        raise UserError(
-            f"The classes of the data ({_listed(names)}) are not those of the model ({_listed(model_names)})."
-        )
+        raise UserError(f"The classes of the data ({ours}) are not those of the model ({theirs}).")
     if not nameless:
         logger.warning(
-            f"The classes of the data ({_listed(names)}) are taken for those of the model ({_listed(model_names)}) "
-            "in this order: their names differ."
+            f"The names of the classes differ: those of the data ({ours}) are taken for those of the model ({theirs}) "
+            "in this order."
         )
     return numbers
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:8]) + (f" ... {len(names)} in all" if len(names) > 8 else "")
 
 
 def target_scale(config: Any, processing_class: Any) -> TargetScale:
     """What brings predictions back to the target's own units: kept by the table's preprocessor, or in the config."""
     if isinstance(processing_class, TablePreprocessor):
-        return TargetScale(processing_class.target_mean, processing_class.target_std)
+        return processing_class.target_scale
     return TargetScale.of_config(config) or TargetScale()
 
 
 # ---- training ----
-
-
 class TrainingData:
     """Raw examples of a classifier or regressor as a trainer takes them."""
 
@@ -158,12 +149,6 @@ class TrainingData:
             self.inputs.fit(dataset, config.image_size)
         return dataset
 
-    def collator(self, config: Any) -> Any:
-        return self.inputs.collator(config)
-
-    def train_collator(self, config: Any) -> Any:
-        return self.inputs.train_collator(config)
-
     def _prepared(self, dataset: datasets.Dataset, config: Any, split: str) -> Any:
         if len(dataset) == 0:
             raise UserError(f"The {split} data has no rows.")
@@ -175,22 +160,16 @@ class TrainingData:
             labels = label_numbers(dataset, target, self.names, split)
         else:
             target = find_target_column(columns, settings.target_column or settings.label_column)
-            labels = self._standardized(target_values(dataset, target, split))
+            values = target_values(dataset, target, split)
+            scale = TargetScale.of_config(self.config)
+            if scale is None:  # the first targets that come are those of the training data: they decide
+                scale = TargetScale.fit(values)
+                scale.store(self.config)
+            labels = scale.standardize(values)
         prepared = self.inputs.training_data(dataset, target, labels, config, split)
         if isinstance(prepared, ImageDataset):
             prepared.names = self.names
         return prepared
-
-    def _standardized(self, values: np.ndarray) -> np.ndarray:
-        """
-        The targets by the scale that the model's config keeps. The first that come, those of the training data, decide
-        that of a model that has none.
-        """
-        scale = TargetScale.of_config(self.config)
-        if scale is None:
-            scale = TargetScale.fit(values)
-            scale.store(self.config)
-        return scale.standardize(values)
 
 
 def make_training_data(model: Any, processing_class: Any, config: Any, classes: bool) -> TrainingData | None:

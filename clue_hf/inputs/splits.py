@@ -9,10 +9,10 @@ from ..data.columns import find_image_columns, find_text_columns
 from ..data.image_dataset import image_dataset
 from ..data.labels import class_names
 from ..data.loading import DataArguments, load_splits
+from ..data.npz import load_ood_images
 from ..errors import UserError
 from ..models.kind import ModelKind
 from .base import InputSettings
-from .image_rows import images_of_file
 
 
 COLUMNS = ("source_column", "target_column", "image_column", "label_column")
@@ -41,8 +41,10 @@ def load_evaluation_data(
 ) -> EvaluationData:
     """Loads the data for a model."""
     data.report_splits = list(dict.fromkeys(filter(None, (split, ood_split))))
-    data.take_alone(split)
-    ood = images_of_file(ood_file, data.max_eval_samples) if ood_file else None
+    if getattr(data, f"{split}_file", None) and not (data.dataset_name or data.train_file):
+        # the file of one split is all there is: nothing has to be split off for it
+        data.train_split, data.validation_fraction, data.test_fraction = split, 0.0, 0.0
+    ood = load_ood_images(ood_file, limit=data.max_eval_samples) if ood_file else None
     known = {name: columns.get(name) or getattr(trained, name) for name in COLUMNS}
     try:
         return _load(kind, data, split, known, ood_split, ood)
@@ -64,13 +66,9 @@ def _load(
         return EvaluationData(splits[split], columns, splits.get("validation"))
     images = kind.modality == "image"
     splits = load_splits(data, source, None, image, label if images else label or "label")
-    names_in_train = splits["train"].column_names
-    _, found = (
-        find_image_columns(names_in_train, image, label)
-        if images
-        else find_text_columns(names_in_train, source, label)
-    )
-    names, positive = class_names(splits["train"], found), 1
+    train, find = splits["train"], find_image_columns if images else find_text_columns
+    _, label_column = find(train.column_names, image if images else source, label)
+    names, positive = class_names(train, label_column), 1
     chosen = {name: splits[name] for name in (*data.report_splits, "validation") if name in splits}
     if images:
         chosen = {name: image_dataset(rows, image, label, names, name) for name, rows in chosen.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from transformers.utils import logging
 
 from ..data.tables import INDEX, Table, as_numbers, as_texts, as_times, find_kind
+from ..data.targets import mean_and_std
 from ..errors import UserError
 
 
@@ -19,7 +20,7 @@ logger = logging.get_logger(__name__)
 KINDS = ("numeric", "categorical", "datetime")
 #: A column of texts with more different values than this is left out, unless it is named.
 MAX_CATEGORIES = 1000
-#: So is one with more different values than half its rows, such as names or ids, in tables of at least so many rows.
+#: So is one with more different values than half its rows, such as ids, in tables of at least this many rows.
 MIN_ROWS_FOR_IDS = 20
 
 
@@ -35,7 +36,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class TableColumn:
-    """What the training rows told about a column."""
+    """What was learned about a column from the training rows."""
 
     name: str
     kind: str
@@ -54,8 +55,7 @@ class TableColumn:
         """
         parts = {part: values[kept] for part, values in _parts(self.kind, array, self.name).items()}
         filled = np.stack([_filled(parts[feature.part], feature.fill) for feature in self.features], 1)
-        mean = np.array([feature.mean for feature in self.features])
-        std = np.array([feature.std for feature in self.features])
+        mean, std = np.array([(feature.mean, feature.std) for feature in self.features]).T
         with np.errstate(over="ignore"):
             scaled = ((filled - mean) / std).astype(np.float32)
         large = np.flatnonzero(~np.isfinite(scaled).all(1))
@@ -70,17 +70,13 @@ class TableColumn:
     def indices(self, array: pa.Array, kept: np.ndarray) -> tuple[np.ndarray, int, int]:
         """The indices of the categories, and how many rows miss one or have one that no training row had."""
         texts = as_texts(array, self.class_names).filter(pa.array(kept))
-        found = pc.index_in(texts, value_set=pa.array(self.categories, texts.type))
-        indices = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
+        positions = pc.index_in(texts, value_set=pa.array(self.categories, texts.type))
+        indices = pc.fill_null(positions, -1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
         return indices, texts.null_count, int((indices == 0).sum()) - texts.null_count
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> TableColumn:
-        """What `to_dict` described."""
+        """The column of such a dict as `asdict` makes."""
         features = tuple(Feature(**feature) for feature in content["features"])
         numbers = [number for feature in features for number in (feature.fill, feature.mean, feature.std)]
         if content["kind"] not in KINDS or not np.isfinite(numbers).all():
@@ -99,17 +95,13 @@ def _parts(kind: str, array: pa.Array, name: str, hint: str = "") -> dict[str, n
         values = as_numbers(array, name, hint)
         return {"value": values, "missing": np.isnan(values).astype(np.float64)}
     times = pd.DatetimeIndex(as_times(array, name, hint))
-    hour, weekday = _floats(times.hour), _floats(times.weekday)
-    time_of_day = (hour + _floats(times.minute) / 60 + _floats(times.second) / 3600) / 24
-    parts = {"year": times.year, "month": times.month, "day": times.day, "weekday": weekday, "hour": hour}
-    turns = {"time of day": time_of_day, "week": weekday / 7, "time of year": (_floats(times.dayofyear) - 1) / 365.25}
+    parts: dict[str, Any] = {part: getattr(times, part) for part in ("year", "month", "day", "weekday", "hour")}
+    time_of_day = (times.hour + times.minute / 60 + times.second / 3600) / 24
+    turns = {"time of day": time_of_day, "week": times.weekday / 7, "time of year": (times.dayofyear - 1) / 365.25}
     for turn, angle in turns.items():  # so that midnight is near 23:59, and December near January
         parts[f"sin {turn}"], parts[f"cos {turn}"] = np.sin(2 * np.pi * angle), np.cos(2 * np.pi * angle)
-    return {**{part: _floats(values) for part, values in parts.items()}, "missing": times.isna().astype(np.float64)}
-
-
-def _floats(values: Any) -> np.ndarray:
-    return np.asarray(values, np.float64)
+    parts["missing"] = times.isna()
+    return {part: np.asarray(values, np.float64) for part, values in parts.items()}
 
 
 def fit_column(table: Table, name: str, kind: str | None, kept: np.ndarray) -> tuple[TableColumn | None, list[str]]:
@@ -117,19 +109,19 @@ def fit_column(table: Table, name: str, kind: str | None, kept: np.ndarray) -> t
     array, class_names = table.column(name), table.class_names(name)
     if kind is None and INDEX.fullmatch(name):
         return None, [f"{name!r}: dropped, an index that was saved with the table."]
-    found = kind or find_kind(array, name, class_names)
-    if found == "missing":
+    named = kind is not None
+    kind = kind or find_kind(array, name, class_names)
+    if kind == "missing":
         return None, [f"{name!r}: dropped, no row has a value."]
-    if found == "other":
+    if kind == "other":
         return None, [_warned(f"{name!r}: dropped, {array.type} is neither a number nor a text nor a time.")]
-    if found == "categorical":
-        texts = as_texts(array, class_names).filter(pa.array(kept))
-        column, note, too_many = _fit_categories(name, texts, class_names, named=kind is not None)
-        return column, [_warned(note) if too_many else note]
-    parts = {part: values[kept] for part, values in _parts(found, array, name, " Fix the data.").items()}
-    column, remark = _fit_numbers(name, found, parts)
-    notes = [remark] if remark else []
-    if column is not None and found == "numeric":
+    if kind == "categorical":
+        column, note = _fit_categories(name, as_texts(array, class_names).filter(pa.array(kept)), class_names, named)
+        return column, [note]
+    parts = {part: values[kept] for part, values in _parts(kind, array, name, " Fix the data.").items()}
+    column, number_note = _fit_numbers(name, kind, parts)
+    notes = [number_note] if number_note else []
+    if column is not None and kind == "numeric":
         if pa.types.is_large_string(array.type):
             notes.append(f"{name!r}: texts that are all numbers, read as numbers.")
         if pa.types.is_integer(array.type) and len(parts["value"]) > 2 and (np.diff(parts["value"]) > 0).all():
@@ -161,9 +153,7 @@ def _fit_numbers(name: str, kind: str, parts: dict[str, np.ndarray]) -> tuple[Ta
 def _note(name: str, kind: str, features: list[Feature], missing: int, rows: int) -> str | None:
     parts = [feature.part for feature in features if feature.part != "missing"]
     if not parts:
-        return (
-            f"{name!r}: only its lack tells rows apart ({share(missing, rows)} have no value): a feature of 0 and 1."
-        )
+        return f"{name!r}: all values are equal, {share(missing, rows)} have none: marked by a feature of 0 and 1."
     notes = [f"times, as {', '.join(parts)}"] if kind == "datetime" else []
     if missing:
         median = "the median" if kind == "datetime" else f"the median {features[0].fill:g}"
@@ -171,38 +161,22 @@ def _note(name: str, kind: str, features: list[Feature], missing: int, rows: int
     return f"{name!r}: {'; '.join(notes)}." if notes else None
 
 
-def _fit_categories(
-    name: str, texts: pa.Array, class_names: list[str], named: bool
-) -> tuple[TableColumn | None, str, bool]:
-    """The column with its categories, a note, and whether it was left out for having too many."""
+def _fit_categories(name: str, texts: pa.Array, class_names: list[str], named: bool) -> tuple[TableColumn | None, str]:
+    """The column with its categories, unless it has too many, and a note."""
     rows, missing = len(texts), texts.null_count
     categories = sorted(value for value in pc.unique(texts).to_pylist() if value is not None)
     count = len(categories)
     if not count:
-        return None, f"{name!r}: dropped, no row has a value.", False
+        return None, f"{name!r}: dropped, no row has a value."
     if count == 1 and not missing:
-        return None, f"{name!r}: dropped, every row has the same value.", False
+        return None, f"{name!r}: dropped, every row has the same value."
     like_ids = rows >= MIN_ROWS_FOR_IDS and count > (rows - missing) / 2
     if not named and (count > MAX_CATEGORIES or like_ids):
-        why = f"dropped, {count:,} different texts in {rows - missing:,} rows are too many for categories"
-        return None, f"{name!r}: {why}; name it in categorical_columns to keep it.", True
+        why = f"{count:,} different texts in {rows - missing:,} rows are too many for categories"
+        return None, _warned(f"{name!r}: dropped, {why}; name it in categorical_columns to keep it.")
     note = f"{name!r}: {count:,} categories"
     note += f"; {share(missing, rows)} have no value: category 0." if missing else "."
-    return TableColumn(name, "categorical", categories=tuple(categories), class_names=tuple(class_names)), note, False
-
-
-def mean_and_std(values: np.ndarray) -> tuple[float, float]:
-    """
-    Mean and standard deviation, which is 0 exactly where all values are the same. Values of any size will do: the
-    squares of 1e200 and of 1e-200 are never taken.
-    """
-    if values.min() == values.max():
-        return float(values[0]), 0.0
-    largest = np.abs(values).max()
-    mean = float((values / largest).mean() * largest)
-    apart = values - mean
-    scale = np.abs(apart).max()
-    return mean, float(scale * np.sqrt(np.mean((apart / scale) ** 2)))
+    return TableColumn(name, "categorical", categories=tuple(categories), class_names=tuple(class_names)), note
 
 
 def share(count: int, rows: int) -> str:

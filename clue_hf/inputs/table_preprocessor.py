@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import torch
+from datasets import Dataset
 from transformers.utils import cached_file
 
 from ..data.tables import Table, as_numbers
+from ..data.targets import TargetScale
 from ..errors import UserError
+from ..files import write_json
 from ..offline import notice_missing_network
-from .table_columns import TableColumn, fit_column, mean_and_std, share
+from .table_columns import TableColumn, fit_column, share
 
 
 FILE_NAME = "table_preprocessor.json"
@@ -37,7 +39,7 @@ class TablePreprocessor:
         target_mean, target_std (`float`):
             Of the training rows, in the target's own units.
         columns (`list[TableColumn]`):
-            What the training rows told about each column that is used.
+            What was learned about each column that is used.
         num_rows (`int`):
             The number of training rows.
         drop_missing_target (`bool`, *optional*, defaults to `False`):
@@ -72,7 +74,7 @@ class TablePreprocessor:
     @classmethod
     def fit(
         cls,
-        dataset: datasets.Dataset | dict[str, Any],
+        dataset: Dataset | dict[str, Any],
         target_column: str,
         numeric_columns: list[str] | None = None,
         categorical_columns: list[str] | None = None,
@@ -91,21 +93,28 @@ class TablePreprocessor:
         named = {"numeric": numeric_columns, "categorical": categorical_columns, "datetime": datetime_columns}
         kinds = _named_kinds(table, target_column, {**named, "ignored": ignored_columns})
         target, kept = _target(table, target_column, drop_missing_target)
-        mean, std = _target_statistics(target, target_column)
-        notes = [f"Target {target_column!r}: mean {mean:g}, standard deviation {std:g}, {len(target):,} rows."]
-        notes += _dropped(kept)
+        if len(target) < 2:
+            raise UserError(f"There are {len(target)} training rows with a target {target_column!r}: two are needed.")
+        scale = TargetScale.fit(target, target_column)
+        statistics = f"mean {scale.mean:g}, standard deviation {scale.std:g}"
+        notes = [f"Target {target_column!r}: {statistics}, {len(target):,} rows.", *_dropped(kept)]
         columns = []
         for name in table.names:
             if name == target_column or kinds.get(name) == "ignored":
                 continue
-            column, found = fit_column(table, name, kinds.get(name), kept)
-            notes += found
+            column, column_notes = fit_column(table, name, kinds.get(name), kept)
+            notes += column_notes
             if column is not None:
                 columns.append(column)
         if not columns:
             reasons = "".join(f"\n- {note}" for note in notes[1:])
             raise UserError(f"There is no column left to predict {target_column!r} from.{reasons}")
-        return cls(target_column, mean, std, columns, len(target), drop_missing_target, notes)
+        return cls(target_column, scale.mean, scale.std, columns, len(target), drop_missing_target, notes)
+
+    @property
+    def target_scale(self) -> TargetScale:
+        """What brings standardised predictions back to the target's own units."""
+        return TargetScale(self.target_mean, self.target_std)
 
     @property
     def num_numeric(self) -> int:
@@ -122,7 +131,7 @@ class TablePreprocessor:
         """For each column of categories how many indices there are, with 0 for missing and unknown ones."""
         return [len(column.categories) + 1 for column in self.columns if column.kind == "categorical"]
 
-    def __call__(self, dataset: datasets.Dataset | dict[str, Any], target: bool = True) -> dict[str, torch.Tensor]:
+    def __call__(self, dataset: Dataset | dict[str, Any], target: bool = True) -> dict[str, torch.Tensor]:
         """
         Rows as tensors: `numeric` (rows, features) float32, `categories` (rows, columns) int64 where there are such
         columns, and `labels` (rows,) float32, standardised, unless `target` is false.
@@ -136,7 +145,7 @@ class TablePreprocessor:
         return self.transform(dataset, target)[0]
 
     def transform(
-        self, dataset: datasets.Dataset | dict[str, Any], target: bool = True
+        self, dataset: Dataset | dict[str, Any], target: bool = True
     ) -> tuple[dict[str, torch.Tensor], list[str]]:
         """The tensors of [`~TablePreprocessor.__call__`], and notes on values that were missing or are new."""
         table = Table(dataset)
@@ -144,7 +153,7 @@ class TablePreprocessor:
         if target:
             values, kept = _target(table, self.target_column, self.drop_missing_target)
             notes = _dropped(kept)
-            tensors["labels"] = torch.from_numpy(((values - self.target_mean) / self.target_std).astype(np.float32))
+            tensors["labels"] = torch.from_numpy(self.target_scale.standardize(values))
         rows = int(kept.sum())
         numeric, categories = [np.empty((rows, 0), np.float32)], []
         for column in self.columns:
@@ -166,8 +175,7 @@ class TablePreprocessor:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
-        content = {"format_version": FORMAT_VERSION, **vars(self)}
-        return {**content, "columns": [column.to_dict() for column in self.columns], "notes": list(self.notes)}
+        return {"format_version": FORMAT_VERSION, **asdict(self)}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> TablePreprocessor:
@@ -194,8 +202,7 @@ class TablePreprocessor:
         """Writes `table_preprocessor.json` into a folder."""
         folder = Path(save_directory)
         folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(self.to_dict(), allow_nan=False, ensure_ascii=False, indent=1)
-        (folder / FILE_NAME).write_text(text + "\n", encoding="utf-8")
+        write_json(folder / FILE_NAME, self.to_dict(), allow_nan=False, ensure_ascii=False, indent=1, default=None)
         return [str(folder / FILE_NAME)]
 
     @classmethod
@@ -215,20 +222,18 @@ class TablePreprocessor:
             path = cached_file(name, FILE_NAME, subfolder=subfolder)
         except (OSError, ValueError) as error:
             raise UserError(
-                f"{str(name)!r} has no {FILE_NAME}: it is no folder with a model for tables, and the Hub has no such "
-                f"model or cannot be reached. ({str(error).strip().splitlines()[0]})"
+                f"{str(name)!r} has no {FILE_NAME}: it is not a folder with a model for tables, and the Hub has no "
+                f"such model or cannot be reached. ({str(error).strip().splitlines()[0]})"
             ) from error
         try:
             content = json.loads(Path(str(path)).read_text(encoding="utf-8"))
         except ValueError as error:
-            raise UserError(
-                f"{path} is damaged, it is not valid JSON ({error}): take it again from the model."
-            ) from error
+            raise UserError(f"{path} is not valid JSON ({error}): take it again from the model.") from error
         return cls.from_dict(content)
 
 
 def _named_kinds(table: Table, target: str, named: dict[str, list[str] | None]) -> dict[str, str]:
-    """The kinds that are given, by column."""
+    """The kinds that the user named, by column."""
     table.column(target, "target_column")
     kinds: dict[str, str] = {}
     for kind, names in named.items():
@@ -257,16 +262,6 @@ def _target(table: Table, column: str, drop_missing: bool) -> tuple[np.ndarray, 
             f"{np.flatnonzero(~kept)[0]} (counted from 0). Fix the data, or set drop_missing_target=True."
         )
     return values[kept], kept
-
-
-def _target_statistics(values: np.ndarray, column: str) -> tuple[float, float]:
-    if len(values) < 2:
-        raise UserError(f"There are {len(values)} training rows with a target {column!r}: it takes two at least.")
-    mean, std = mean_and_std(values)
-    if not 0 < std < np.inf:
-        what = "is the same in every training row" if std == 0 else "is too large"
-        raise UserError(f"target_column {column!r} {what} ({values[0]:g}): there is nothing to learn.")
-    return mean, std
 
 
 def _dropped(kept: np.ndarray) -> list[str]:

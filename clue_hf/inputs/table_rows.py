@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import datasets
 import numpy as np
 import torch
 
+from ..data.columns import describe_value
 from ..data.tables import Table, as_numbers
 from ..errors import UserError
-from .base import Inputs, InputSettings, Rows, shown
+from .base import Inputs, InputSettings, Rows
 from .table_preprocessor import TablePreprocessor
 
 
+@dataclass(frozen=True)
 class TableRows(Rows):
     """Rows as tensors; `numbers` says which rows of the table they are."""
 
-    def __init__(
-        self,
-        tensors: dict[str, torch.Tensor],
-        table: Table,
-        names: Sequence[str],
-        numbers: np.ndarray | None = None,
-        notes: Sequence[str] = (),
-    ) -> None:
-        self.tensors, self.table, self.names, self.notes = tensors, table, names, notes
-        self.numbers = np.arange(len(self)) if numbers is None else numbers
+    tensors: dict[str, torch.Tensor]
+    table: Table
+    names: Sequence[str]
+    numbers: np.ndarray
+    notes: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.tensors["numeric"])
@@ -51,7 +49,7 @@ class TableInputs(Inputs):
     modality = "table"
 
     def __init__(self, preprocessor: TablePreprocessor, settings: InputSettings | None = None) -> None:
-        self.processing_class, self.settings = preprocessor, settings or InputSettings()
+        super().__init__(preprocessor, settings)
         self.names = [column.name for column in preprocessor.columns]
 
     def is_single(self, values: Any) -> bool:
@@ -67,20 +65,20 @@ class TableInputs(Inputs):
             tensors, notes = self.processing_class.transform(values, target=False)
         except UserError as error:
             raise UserError(_counted_from(first_row, str(error))) from error
-        return TableRows(tensors, Table(values), self.names, notes=notes)
+        table = Table(values)
+        return TableRows(tensors, table, self.names, np.arange(table.num_rows), notes)
 
-    def labelled_rows(self, dataset: Any) -> TableRows:
-        """The rows that have a target, as far as rows without one may be left out."""
+    def labelled_rows(self, dataset: Any) -> tuple[TableRows, np.ndarray]:
+        """
+        The rows that have a target, as far as rows without one may be left out, and their targets in their own units,
+        not the standardised ones, which are rounded to float32.
+        """
         tensors, notes = self.processing_class.transform(dataset)
-        table = Table(dataset)
-        kept = ~np.isnan(self.targets(table))
         del tensors["labels"]
-        return TableRows(tensors, table, self.names, np.flatnonzero(kept), notes)
-
-    def targets(self, table: Table) -> np.ndarray:
-        """The target of each row in its own units, not the standardised one, which is rounded to float32."""
-        name = self.processing_class.target_column
-        return as_numbers(table.column(name), name)
+        table, name = Table(dataset), self.processing_class.target_column
+        targets = as_numbers(table.column(name), name)
+        numbers = np.flatnonzero(~np.isnan(targets))
+        return TableRows(tensors, table, self.names, numbers, notes), targets[numbers]
 
     def column(self, dataset: Any, target: str | None, split: str) -> Any:
         return dataset
@@ -95,7 +93,7 @@ class TableInputs(Inputs):
         """Rows as columns. A missing value is `None`; a column that a row does not have may be a mistake."""
         for number, row in enumerate(rows, first_row):
             if not isinstance(row, dict):
-                raise UserError(f"Row {number} (counted from 0) must be a dict of values, but is {shown(row)}.")
+                raise UserError(f"Row {number} (counted from 0) must be a dict, but is {describe_value(row)}.")
             if missing := [name for name in self.names if name not in row]:
                 raise UserError(
                     f"Row {number} (counted from 0) has no {missing[0]!r}; the model needs {', '.join(self.names)}. "

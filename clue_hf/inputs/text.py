@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from datasets import Dataset, IterableDataset
 from transformers.utils import logging
 
 from ..data.columns import check_texts, column_values, find_pair
 from ..errors import UserError
+from .base import InputSettings
 
 
 if TYPE_CHECKING:
@@ -22,25 +24,12 @@ if TYPE_CHECKING:
     from ..config import CLUEConfig
 
 logger = logging.get_logger(__name__)
+#: Some rows as columns.
+Batch = dict[str, list[Any]]
 IGNORED = -100
 #: Rows whose tokens are looked at together.
 CHECKED_AT_ONCE = 10_000
-
-
-@dataclass(frozen=True)
-class TextSettings:
-    """What decides the tokens. `datasets` caches by it: another alpha must not tokenise the data again."""
-
-    source_prefix: str
-    max_source_length: int
-    max_target_length: int
-
-    @property
-    def max_length(self) -> int:
-        return self.max_source_length + self.max_target_length
-
-
-# Columns that say whether a text was cut; read for the report, then dropped.
+#: Columns that say whether a text was cut; read for the report, then dropped.
 CUT_SOURCE, CUT_TARGET = "source_was_cut", "target_was_cut"
 
 
@@ -55,22 +44,37 @@ def prepare_text_dataset(
     if isinstance(dataset, dict):
         return {key: prepare_text_dataset(part, tokenizer, kind, config, key) for key, part in dataset.items()}
     if isinstance(dataset, list):
-        dataset = datasets.Dataset.from_list(dataset)
-    if not isinstance(dataset, (datasets.Dataset, datasets.IterableDataset)):
+        dataset = Dataset.from_list(dataset)
+    if not isinstance(dataset, (Dataset, IterableDataset)):
         return dataset
     columns = dataset.column_names or list(next(iter(dataset)))
     if "labels" in columns and ("input_ids" in columns or "inputs_embeds" in columns):
         return dataset
-    if isinstance(dataset, datasets.Dataset) and len(dataset) == 0:
+    if isinstance(dataset, Dataset) and len(dataset) == 0:
         raise UserError(f"The {name} data has no rows.")
-    encode = _choose_encoder(columns, tokenizer, kind, config)
-    settings: dict[str, Any] = {"batched": True, "with_indices": True, "remove_columns": columns}
-    if isinstance(dataset, datasets.IterableDataset):
-        return dataset.map(encode, **settings).remove_columns([CUT_SOURCE, CUT_TARGET])
-    settings["num_proc"] = config.preprocessing_num_workers
-    dataset = dataset.map(encode, desc=f"Tokenising {name} data", **settings)
-    _report_cuts(dataset, config, name)
-    return dataset.remove_columns([CUT_SOURCE, CUT_TARGET])
+    settings = InputSettings.from_config(config)
+    encode = _choose_encoder(columns, tokenizer, kind, settings)
+    if isinstance(dataset, IterableDataset):
+        encoded = dataset.map(encode, batched=True, with_indices=True, remove_columns=columns)
+        return encoded.remove_columns([CUT_SOURCE, CUT_TARGET])
+    return encode_dataset(dataset, encode, settings, config.preprocessing_num_workers, name)
+
+
+def encode_dataset(
+    dataset: Dataset, encode: Callable, settings: InputSettings, num_proc: int | None, name: str
+) -> Dataset:
+    """Tokenises a dataset with a function of a batch of rows and their numbers; reports how many texts it cut."""
+    desc, columns = f"Tokenising {name} data", dataset.column_names
+    encoded = dataset.map(
+        encode, batched=True, with_indices=True, remove_columns=columns, num_proc=num_proc, desc=desc
+    )
+    limits = {CUT_SOURCE: settings.max_source_length, CUT_TARGET: settings.max_target_length}
+    cut_columns = [column for column in limits if column in encoded.column_names]
+    for column in cut_columns:
+        count, what = sum(encoded[column][:]), column.split("_")[0]
+        for note in cut_message(count, len(encoded), f"{name} {what}s", f"max_{what}_length", limits[column]):
+            logger.warning(note)
+    return encoded.remove_columns(cut_columns)
 
 
 def has_text_pairs(dataset: Any, source: str | None, target: str | None) -> bool:
@@ -91,7 +95,7 @@ def check_tokens(dataset: Any, sizes: dict[str, int | None], name: str) -> None:
     if isinstance(dataset, dict):
         for key, part in dataset.items():
             check_tokens(part, sizes, key)
-    if not isinstance(dataset, datasets.Dataset):
+    if not isinstance(dataset, Dataset):
         return
     known = [column for column, size in sizes.items() if size and column in dataset.column_names]
     tables = dataset.select_columns(known).with_format("arrow").iter(CHECKED_AT_ONCE) if known else ()
@@ -112,51 +116,33 @@ def check_tokens(dataset: Any, sizes: dict[str, int | None], name: str) -> None:
                 )
 
 
-def count_cuts(dataset: datasets.Dataset) -> tuple[int, int]:
-    """How many sources and targets of a freshly tokenised dataset were truncated."""
-    table = dataset.with_format("numpy", columns=[CUT_SOURCE, CUT_TARGET])
-    return int(table[CUT_SOURCE][:].sum()), int(table[CUT_TARGET][:].sum())
-
-
-def _report_cuts(dataset: datasets.Dataset, config: CLUEConfig, name: str) -> None:
-    sources, targets = count_cuts(dataset)
-    for count, what in ((sources, "source"), (targets, "target")):
-        option = f"max_{what}_length"
-        for message in cut_message(count, len(dataset), f"{name} {what}s", option, getattr(config, option)):
-            logger.warning(message)
-
-
-def _choose_encoder(columns: list[str], tokenizer: Any, kind: str, config: CLUEConfig) -> Any:
-    settings = TextSettings(config.source_prefix, config.max_source_length, config.max_target_length)
-    named = config.source_column or config.target_column
-    if kind == "causal" and not named:
+def _choose_encoder(columns: list[str], tokenizer: Any, kind: str, settings: InputSettings) -> Any:
+    """
+    A function of a batch of rows and their numbers. It holds only what decides the tokens: `datasets` caches by it,
+    and another alpha must not tokenise the data again.
+    """
+    limit = settings.max_source_length + settings.max_target_length
+    if kind == "causal" and not (settings.source_column or settings.target_column):
         if "input_ids" in columns:
-            return partial(_encode_ids, settings=settings)
+            return partial(_encode_ids, limit=limit)
         if "messages" in columns:
-            return partial(_encode_chats, tokenizer=tokenizer, settings=settings)
+            return partial(_encode_chats, tokenizer=tokenizer, limit=limit)
         if "text" in columns and not {"prompt", "completion"} <= set(columns):
-            return partial(_encode_plain, tokenizer=tokenizer, settings=settings)
-    source, target = find_pair(columns, config.source_column, config.target_column)
-    return partial(_encode_pairs, tokenizer=tokenizer, kind=kind, settings=settings, source=source, target=target)
+            return partial(_encode_plain, tokenizer=tokenizer, limit=limit)
+    source, target = find_pair(columns, settings.source_column, settings.target_column)
+    settings = replace(settings, source_column=source, target_column=target)
+    return partial(_encode_pairs, tokenizer=tokenizer, kind=kind, settings=settings)
 
 
-def _encode_pairs(
-    rows: dict[str, list[Any]],
-    indices: list[int],
-    tokenizer: Any,
-    kind: str,
-    settings: TextSettings,
-    source: str,
-    target: str,
-) -> dict[str, list[Any]]:
-    sources = column_values(rows, source, "source_column")
-    targets = column_values(rows, target, "target_column")
+def _encode_pairs(rows: Batch, indices: list[int], tokenizer: Any, kind: str, settings: InputSettings) -> Batch:
+    pair = {"source_column": str(settings.source_column), "target_column": str(settings.target_column)}
+    sources, targets = (column_values(rows, path, option) for option, path in pair.items())
     if kind == "causal" and sources and isinstance(sources[0], list):  # a prompt and a completion of chat messages
         chats = [prompt + completion for prompt, completion in zip(sources, targets, strict=True)]
-        starts = [len(prompt) for prompt in sources]
-        return _encode_messages(chats, starts, indices, tokenizer, settings)
-    check_texts(sources, source, "source_column", indices[0])
-    check_texts(targets, target, "target_column", indices[0])
+        limit = settings.max_source_length + settings.max_target_length
+        return _encode_messages(chats, [len(prompt) for prompt in sources], indices, tokenizer, limit)
+    for values, (option, path) in zip((sources, targets), pair.items(), strict=True):
+        check_texts(values, path, option, indices[0])
     inputs, cut_sources = encode_sources(tokenizer, sources, settings.source_prefix, settings.max_source_length)
     completions, cut_targets = encode_targets(tokenizer, targets, settings.max_target_length, kind)
     if kind == "seq2seq":
@@ -183,9 +169,7 @@ def encode_targets(tokenizer: Any, texts: list[str], limit: int, kind: str) -> t
     return [tokens[:limit] for tokens in ended], [len(tokens) > limit for tokens in ended]
 
 
-def encode_texts(
-    tokenizer: Any, texts: list[str], limit: int, target: bool = False
-) -> tuple[dict[str, list[Any]], list[bool]]:
+def encode_texts(tokenizer: Any, texts: list[str], limit: int, target: bool = False) -> tuple[Batch, list[bool]]:
     """What a tokenizer makes of each text, special tokens included, and whether it was cut to `limit` tokens."""
     argument = "text_target" if target else "text"
     encoded = dict(tokenizer(**{argument: texts}, verbose=False))
@@ -203,44 +187,37 @@ def cut_message(count: int, rows: int, what: str, option: str, limit: int) -> li
     return [f"{share} were truncated to {option}={limit}."] if count else []
 
 
-def _encode_plain(
-    rows: dict[str, list[Any]], indices: list[int], tokenizer: Any, settings: TextSettings
-) -> dict[str, list[Any]]:
+def _encode_plain(rows: Batch, indices: list[int], tokenizer: Any, limit: int) -> Batch:
     """Plain texts: every token is a target."""
     check_texts(rows["text"], "text", "column", indices[0])
-    limit = settings.max_length
+    end = tokenizer.eos_token_id
     encoded = tokenizer(rows["text"], verbose=False)["input_ids"]
-    ended = [ids if ids and ids[-1] == tokenizer.eos_token_id else ids + [tokenizer.eos_token_id] for ids in encoded]
-    inputs = [ids[:limit] for ids in ended]
-    return _batch(inputs, inputs, [len(ids) > limit for ids in ended], [False] * len(inputs))
+    ended = [ids if ids[-1:] == [end] else [*ids, end] for ids in encoded]
+    return _truncated(ended, ended, limit)
 
 
-def _encode_ids(rows: dict[str, list[Any]], indices: list[int], settings: TextSettings) -> dict[str, list[Any]]:
+def _encode_ids(rows: Batch, indices: list[int], limit: int) -> Batch:
     """Token ids without labels: every token is a target, or those of the completion mask."""
-    limit = settings.max_length
-    masks = rows.get("completion_mask") or [[1] * len(ids) for ids in rows["input_ids"]]
+    inputs = rows["input_ids"]
+    masks = rows.get("completion_mask") or [[1] * len(ids) for ids in inputs]
     labels = [
-        [token if chosen else IGNORED for token, chosen in zip(ids, mask, strict=True)][:limit]
-        for ids, mask in zip(rows["input_ids"], masks, strict=True)
+        [token if chosen else IGNORED for token, chosen in zip(ids, mask, strict=True)]
+        for ids, mask in zip(inputs, masks, strict=True)
     ]
-    inputs = [ids[:limit] for ids in rows["input_ids"]]
-    return _batch(inputs, labels, [len(ids) > limit for ids in rows["input_ids"]], [False] * len(inputs))
+    return _truncated(inputs, labels, limit)
 
 
-def _encode_chats(
-    rows: dict[str, list[Any]], indices: list[int], tokenizer: Any, settings: TextSettings
-) -> dict[str, list[Any]]:
-    return _encode_messages(rows["messages"], [0] * len(indices), indices, tokenizer, settings)
+def _encode_chats(rows: Batch, indices: list[int], tokenizer: Any, limit: int) -> Batch:
+    return _encode_messages(rows["messages"], [0] * len(indices), indices, tokenizer, limit)
 
 
 def _encode_messages(
-    chats: list[list[dict]], starts: list[int], indices: list[int], tokenizer: Any, settings: TextSettings
-) -> dict[str, list[Any]]:
+    chats: list[list[dict]], starts: list[int], indices: list[int], tokenizer: Any, limit: int
+) -> Batch:
     """Chats through the tokenizer's template; the targets are the assistant's turns from message `start` on."""
     if tokenizer.chat_template is None:
         raise UserError("The data holds chat messages, but the tokenizer has no chat template.")
-    limit = settings.max_length
-    inputs, labels, cut = [], [], []
+    inputs, labels = [], []
     for chat, start, index in zip(chats, starts, indices, strict=True):
         ids: list[int] = []
         label: list[int] = []
@@ -248,10 +225,9 @@ def _encode_messages(
             tokens = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
             ids += tokens
             label += tokens if is_target else [IGNORED] * len(tokens)
-        inputs.append(ids[:limit])
-        labels.append(label[:limit])
-        cut.append(len(ids) > limit)
-    return _batch(inputs, labels, cut, [False] * len(cut))
+        inputs.append(ids)
+        labels.append(label)
+    return _truncated(inputs, labels, limit)
 
 
 def _pieces(tokenizer: Any, chat: list[dict], start: int, index: int) -> list[tuple[str, bool]]:
@@ -268,7 +244,7 @@ def _pieces(tokenizer: Any, chat: list[dict], start: int, index: int) -> list[tu
         if not (whole.startswith(answered) and answered.startswith(prompt) and position <= len(prompt)):
             raise UserError(
                 f"Row {index}: the chat template renders a conversation differently once it goes on, so the "
-                "assistant's words cannot be told apart. Use prompt and completion columns."
+                "assistant's turns cannot be located. Use prompt and completion columns."
             )
         pieces += [(whole[position : len(prompt)], False), (whole[len(prompt) : len(answered)], True)]
         position = len(answered)
@@ -279,7 +255,13 @@ def _render(tokenizer: Any, messages: list[dict], **options: Any) -> str:
     return tokenizer.apply_chat_template(messages, tokenize=False, **options)
 
 
-def _batch(inputs: list, labels: list, cut_sources: list[bool], cut_targets: list[bool]) -> dict[str, list[Any]]:
+def _truncated(inputs: list[list[int]], labels: list[list[int]], limit: int) -> Batch:
+    """A batch of texts that hold their targets: both are cut together, and counted as sources."""
+    cut = [len(ids) > limit for ids in inputs]
+    return _batch([ids[:limit] for ids in inputs], [ids[:limit] for ids in labels], cut, [False] * len(cut))
+
+
+def _batch(inputs: list, labels: list, cut_sources: list[bool], cut_targets: list[bool]) -> Batch:
     return {
         "input_ids": inputs,
         "attention_mask": [[1] * len(ids) for ids in inputs],

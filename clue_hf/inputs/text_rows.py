@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import datasets
 import numpy as np
 import torch
+from datasets import Dataset
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
-from transformers.utils import logging
 
-from ..data.columns import check_texts, column_values, find_text_columns
+from ..data.columns import check_texts, column_values, dataset_values, describe_value, find_text_columns
 from ..errors import UserError
-from .base import Inputs, InputSettings, Rows, shown
-from .text import CUT_SOURCE, cut_message, encode_texts
-
-
-logger = logging.get_logger(__name__)
+from .base import Inputs, Rows
+from .text import CUT_SOURCE, cut_message, encode_dataset, encode_texts
 
 
 def as_texts(values: Any, first_row: int = 0) -> list[str]:
@@ -29,35 +26,30 @@ def as_texts(values: Any, first_row: int = 0) -> list[str]:
     texts = list(values)
     for row, text in enumerate(texts, first_row):
         if not isinstance(text, str):
-            raise UserError(f"Row {row} (counted from 0) must be a text, but is {shown(text)}.")
+            raise UserError(f"Row {row} (counted from 0) must be a text, but is {describe_value(text)}.")
     return texts
 
 
+@dataclass(frozen=True)
 class TextRows(Rows):
     """Tokenised texts: `columns` holds a list per input of the model, `texts` what was tokenised."""
 
-    def __init__(
-        self,
-        columns: dict[str, list[Any]],
-        tokenizer: PreTrainedTokenizerBase,
-        texts: Sequence[str],
-        notes: Sequence[str] = (),
-    ) -> None:
-        self.columns, self.texts, self.notes = columns, texts, notes
-        self._collate = DataCollatorWithPadding(tokenizer)
+    columns: dict[str, list[Any]]
+    tokenizer: PreTrainedTokenizerBase
+    texts: Sequence[str]
+    notes: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def batch(self, rows: range) -> dict[str, torch.Tensor]:
         part = {name: values[rows.start : rows.stop] for name, values in self.columns.items()}
-        return dict(
-            self._collate([dict(zip(part, values, strict=True)) for values in zip(*part.values(), strict=True)])
-        )
+        items = [dict(zip(part, values, strict=True)) for values in zip(*part.values(), strict=True)]
+        return dict(DataCollatorWithPadding(self.tokenizer)(items))
 
-    def labelled(self, labels: np.ndarray, chosen: np.ndarray) -> datasets.Dataset:
+    def labelled(self, labels: np.ndarray, chosen: np.ndarray) -> Dataset:
         columns = {name: [values[row] for row in chosen] for name, values in self.columns.items()}
-        return datasets.Dataset.from_dict({**columns, "labels": labels.tolist()})
+        return Dataset.from_dict({**columns, "labels": labels.tolist()})
 
     def text(self, row: int) -> str:
         return self.texts[row]
@@ -69,9 +61,6 @@ class TextInputs(Inputs):
     modality = "text"
     used_settings = ("source_prefix", "max_source_length")
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, settings: InputSettings | None = None) -> None:
-        self.processing_class, self.settings = tokenizer, settings or InputSettings()
-
     def is_single(self, values: Any) -> bool:
         return isinstance(values, str)
 
@@ -82,21 +71,18 @@ class TextInputs(Inputs):
         return TextRows(columns, self.processing_class, texts, notes)
 
     def column(self, dataset: Any, target: str | None, split: str) -> list[str]:
-        if not isinstance(dataset, datasets.Dataset):
+        if not isinstance(dataset, Dataset):
             raise ValueError(f"A model of texts takes a datasets.Dataset, not {type(dataset)}.")
         names = dataset.column_names
         path, _ = find_text_columns(names, self.settings.source_column, target or names[0])
-        top = path if path in names else path.split(".")[0]
-        texts = column_values({top: dataset[top][:]}, path, "source_column")
-        check_texts(texts, path, "source_column", 0)
+        texts = dataset_values(dataset, path, "source_column")
+        check_texts(texts, path, "source_column")
         return texts
 
     def label_column(self, columns: list[str]) -> str:
         return find_text_columns(columns, self.settings.source_column, self.settings.label_column)[1]
 
-    def training_data(
-        self, dataset: datasets.Dataset, target: str, labels: np.ndarray, config: Any, split: str
-    ) -> datasets.Dataset:
+    def training_data(self, dataset: Dataset, target: str, labels: np.ndarray, config: Any, split: str) -> Dataset:
         path, _ = find_text_columns(dataset.column_names, self.settings.source_column, target)
 
         def encode(rows: dict[str, list[Any]], indices: list[int]) -> dict[str, Any]:
@@ -105,19 +91,7 @@ class TextInputs(Inputs):
             columns, cut = self._encode(texts)
             return {**columns, "labels": labels[indices].tolist(), CUT_SOURCE: cut}
 
-        encoded = dataset.map(
-            encode,
-            batched=True,
-            with_indices=True,
-            remove_columns=dataset.column_names,
-            num_proc=config.preprocessing_num_workers,
-            desc=f"Tokenising {split}",
-        )
-        cut = sum(encoded[CUT_SOURCE][:])
-        limit = self.settings.max_source_length
-        for note in cut_message(cut, len(encoded), f"{split} sources", "max_source_length", limit):
-            logger.warning(note)
-        return encoded.remove_columns(CUT_SOURCE)
+        return encode_dataset(dataset, encode, self.settings, config.preprocessing_num_workers, split)
 
     def collator(self, config: Any) -> DataCollatorWithPadding:
         return DataCollatorWithPadding(self.processing_class, pad_to_multiple_of=config.pad_to_multiple_of)

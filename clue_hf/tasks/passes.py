@@ -49,10 +49,10 @@ class PassTask(Task):
         return dataset if self.data is None else self.data.prepare(dataset, config, name)
 
     def collator(self, config: CLUEConfig) -> Any:
-        return None if self.data is None else self.data.collator(config)
+        return None if self.data is None else self.data.inputs.collator(config)
 
     def train_collator(self, config: CLUEConfig) -> Any:
-        return None if self.data is None else self.data.train_collator(config)
+        return None if self.data is None else self.data.inputs.train_collator(config)
 
     def passes_for(self, model: nn.Module, alpha: float | None) -> int | None:
         """Number of passes of a training step whose loss is the error alone; `None` for `mc_samples`."""

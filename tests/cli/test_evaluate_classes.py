@@ -9,10 +9,10 @@ from class_models import digit_splits, make_bert, make_vit, text_data, train_res
 from processes import run_on_two_processes
 
 from clue_hf.cli.main import main
+from clue_hf.data.npz import load_ood_images
 from clue_hf.evaluation.classes.evaluator import ClassificationEvaluator
 from clue_hf.evaluation.classes.report import ClassificationReport
 from clue_hf.experiments.arguments import parse_severities
-from clue_hf.inputs.image_rows import images_of_file
 from clue_hf.models.loading import load_classifier, load_image_processor
 from clue_hf.models.uncertainty_file import write_uncertainty
 
@@ -80,7 +80,7 @@ def directly(**settings):
 def test_the_command_and_the_evaluator_agree(here, whole):
     splits = {name: split.select(range(60)) for name, split in digit_splits().items()}
     report = directly(calibrator="isotonic", batch_size=64).evaluate(
-        splits["test"], splits["validation"], ["gaussian_noise", "contrast"], [1, 5], images_of_file("grey.npz")
+        splits["test"], splits["validation"], ["gaussian_noise", "contrast"], [1, 5], load_ood_images("grey.npz")
     )
     assert json.loads((whole / "report.json").read_text())["metrics"] == json.loads(json.dumps(report.metrics))
 

@@ -44,9 +44,10 @@ def columns_of_images():
 
 @pytest.mark.parametrize("kind", list(columns_of_images()))
 @pytest.mark.parametrize("memory_limit", [0, 2**20])
-def test_every_kind_of_column(kind, memory_limit):
+def test_every_kind_of_column(kind, memory_limit, monkeypatch):
+    monkeypatch.setattr("clue_hf.data.image_dataset.MEMORY_LIMIT", memory_limit)
     data = columns_of_images()[kind].add_column("label", LABELS)
-    data = image_dataset(data.select([5, 0, 3]), memory_limit=memory_limit)
+    data = image_dataset(data.select([5, 0, 3]))
     np.testing.assert_array_equal(data.pixels(), PIXELS[[5, 0, 3]])
     assert [row["labels"] for row in data.__getitems__([0, 1, 2])] == [2, 0, 0]
     assert data.num_channels == 3
@@ -83,7 +84,7 @@ def test_photographs_of_many_sizes():
         UserError, match=r"row 1 \(counted from 0\) is 50 x 20 pixels, row 0 is 30 x 40. Set image_size"
     ):
         make_transform(data)
-    with pytest.raises(UserError, match="Row 1 .* 50 x 20"):
+    with pytest.raises(UserError, match="row 1 .* 50 x 20"):
         data.pixels()
 
 
@@ -163,9 +164,10 @@ def test_bad_images_are_named(images, message):
         image_dataset(data)
 
 
-def test_lazily_decoded_images_name_their_row_too():
+def test_lazily_decoded_images_name_their_row_too(monkeypatch):
+    monkeypatch.setattr("clue_hf.data.image_dataset.MEMORY_LIMIT", 0)
     data = datasets.Dataset.from_dict({"image": [png(PIXELS[0])] * 20 + [b"no image"], "label": [0] * 21})
-    data = image_dataset(data, memory_limit=0)
+    data = image_dataset(data)
     with pytest.raises(UserError, match="Row 20"):
         data[20]
 

@@ -187,7 +187,7 @@ def test_the_embedded_digits():
     [
         ({"a": pixels(4)}, "has the arrays a: call them x_train, y_train"),
         ({"x": pixels(4), "y": labels(3)}, "one label for each of the 4 images, not .3,."),
-        ({"x": pixels(4), "y": labels(4), "classes": ["a", "b"]}, "holds 2 in row 2 .counted from 0."),
+        ({"x": pixels(4), "y": labels(4), "classes": ["a", "b"]}, "Row 2 .counted from 0. .* has the label 2"),
         ({"x": pixels(4), "y": np.array([0, 1, np.nan, 1])}, "Row 2 .* has no 'label'"),
         ({"x": pixels(4), "y": np.array([0, -2, 1, 1])}, "Row 1 .* has the 'label' -2, which is not a class number"),
         ({"x": pixels(4)[..., :2], "y": labels(4)}, "must have 1 channel .grey. or 3 .RGB., not 2"),
@@ -210,6 +210,10 @@ def test_files_that_are_no_npz(tmp_path):
     (tmp_path / "broken.npz").write_text("nothing")
     with pytest.raises(UserError, match="cannot be read as npz"):
         load_splits(DataArguments(train_file=str(tmp_path / "broken.npz")), None, None)
+    with open(tmp_path / "array.npz", "wb") as file:
+        np.save(file, pixels(2))
+    with pytest.raises(UserError, match="cannot be read as npz"):
+        load_splits(DataArguments(train_file=str(tmp_path / "array.npz")), None, None)
     with pytest.raises(UserError, match="does not exist"):
         load_splits(DataArguments(train_file=str(tmp_path / "missing.npz")), None, None)
     np.savez(tmp_path / "two.npz", **NPZ_FILES["keras"])

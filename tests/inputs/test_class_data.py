@@ -57,7 +57,7 @@ def test_images_under_the_names_of_the_hub(image, label, config):
     images, labels = image_rows()
     np.testing.assert_array_equal(prepared.pixels(), images)
     assert prepared.labels.tolist() == labels.tolist()
-    batch = data.collator(config)([prepared[2], prepared[5]])
+    batch = data.inputs.collator(config)([prepared[2], prepared[5]])
     assert batch["labels"].tolist() == labels[[2, 5]].tolist()
     expected = (torch.from_numpy(images[[2, 5]]).permute(0, 3, 1, 2) / 255 - 0.5) / 0.5
     torch.testing.assert_close(batch["pixel_values"], expected, rtol=1e-5, atol=1e-5)
@@ -104,10 +104,10 @@ def test_several_sets_and_lists_of_rows(config):
 
 def test_without_a_processor_the_training_data_decides(config):
     data = image_training(config)
-    assert data.collator(config) is None
+    assert data.inputs.collator(config) is None
     prepared = data.prepare(image_data(), config, "train")
     pixels = torch.from_numpy(image_rows()[0]).double() / 255
-    batch = data.collator(config)([prepared[row] for row in range(len(prepared))])["pixel_values"].double()
+    batch = data.inputs.collator(config)([prepared[row] for row in range(len(prepared))])["pixel_values"].double()
     expected = (pixels - pixels.mean((0, 1, 2))) / pixels.std((0, 1, 2), correction=0)
     torch.testing.assert_close(batch, expected.permute(0, 3, 1, 2), rtol=1e-4, atol=1e-4)
 
@@ -124,7 +124,7 @@ def test_only_training_varies_images(tmp_path):
     data = image_training(config, make_processor())
     prepared = data.prepare(image_data(), config, "train")
     rows = [prepared[row] for row in range(16)]
-    train, evaluation = data.train_collator(config), data.collator(config)
+    train, evaluation = data.inputs.train_collator(config), data.inputs.collator(config)
     train.set_epoch(0)
     first = train(rows)["pixel_values"]
     train.set_epoch(1)
@@ -158,7 +158,7 @@ def test_several_sets_lists_and_tokenised_texts(config):
     assert {name: len(part) for name, part in sets.items()} == {"near": 8, "far": 16}
     assert data.prepare(sets["near"], config, "train") is sets["near"]
     assert data.prepare(None, config, "evaluation") is None
-    batch = data.collator(config)(sets["near"].select([0, 1, 4]).to_list())
+    batch = data.inputs.collator(config)(sets["near"].select([0, 1, 4]).to_list())
     assert batch["labels"].tolist() == [1, 1, 0]
     lengths = [len(ids) for ids in sets["near"].select([0, 1, 4])["input_ids"]]
     assert batch["attention_mask"].sum(-1).tolist() == lengths
@@ -204,13 +204,13 @@ def test_bad_rows_are_named(config):
 
 def test_numbered_rows(config):
     images = image_training(config, make_processor()).prepare(image_data(6), config, "train")
-    collate = image_training(config, make_processor()).collator(config)
+    collate = image_training(config, make_processor()).inputs.collator(config)
     assert "row" not in images[3]
     assert collate([number_dataset(images)[row] for row in (4, 1)])["row"].tolist() == [4, 1]
     model, tokenizer = make_text_classifier()
     data = make_training_data(model, tokenizer, config, True)
     texts = number_dataset(data.prepare(text_rows(1), config, "train"))
-    assert data.collator(config)([texts[5], texts[2]])["row"].tolist() == [5, 2]
+    assert data.inputs.collator(config)([texts[5], texts[2]])["row"].tolist() == [5, 2]
     with pytest.raises(UserError, match="cannot number those of a list"):
         number_dataset([{"pixel_values": 0}])
 

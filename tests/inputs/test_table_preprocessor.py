@@ -195,7 +195,7 @@ def test_notes():
         "'nothing': dropped, no row has a value.",
         "'constant': dropped, every row has the same value.",
         "'word': dropped, every row has the same value.",
-        "'now and then': only its lack tells rows apart (30 of 60 rows have no value): a feature of 0 and 1.",
+        "'now and then': all values are equal, 30 of 60 rows have none: marked by a feature of 0 and 1.",
         "'text number': texts that are all numbers, read as numbers.",
         "'name': dropped, 40 different texts in 60 rows are too many for categories; name it in categorical_columns "
         "to keep it.",

@@ -20,7 +20,7 @@ def load_diabetes_splits() -> dict[str, datasets.Dataset]:
     """
     from sklearn.datasets import load_diabetes
 
-    found = load_diabetes(scaled=False)
-    columns = dict(zip(found.feature_names, found.data.T, strict=True))
-    table = pa.table({name: pa.array(values) for name, values in {**columns, TARGET: found.target}.items()})
+    bunch = load_diabetes(scaled=False)
+    columns = dict(zip(bunch.feature_names, bunch.data.T, strict=True))
+    table = pa.table({name: pa.array(values) for name, values in {**columns, TARGET: bunch.target}.items()})
     return dict(split_by_source(datasets.Dataset(table), {"validation": 0.1, "test": 0.2}, SEED, None))

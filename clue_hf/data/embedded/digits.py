@@ -23,11 +23,11 @@ def load_digits_splits() -> dict[str, datasets.Dataset]:
     """
     from sklearn.datasets import load_digits
 
-    found = load_digits()
-    pixels = np.rint(found.images[..., None] * (255 / 16)).astype(np.uint8)
-    names = [str(name) for name in found.target_names]
-    whole = from_arrays(pixels, found.target, names, "the digits", "their labels")
-    splits = split_by_label(whole, {"validation": 0.1, "test": 0.2}, SEED, "label")
+    bunch = load_digits()
+    pixels = np.rint(bunch.images[..., None] * (255 / 16)).astype(np.uint8)
+    names = [str(name) for name in bunch.target_names]
+    dataset = from_arrays(pixels, bunch.target, names, "the digits", "their labels")
+    splits = split_by_label(dataset, {"validation": 0.1, "test": 0.2}, SEED, "label")
     test = image_dataset(splits["test"])
     shifted = corrupt(test.pixels(), *SHIFT, seed=SEED)
     return {**splits, "shifted": from_arrays(shifted, test.labels, names, "the digits", "their labels")}

@@ -9,10 +9,10 @@ from class_models import LABELS, TEXTS, digit_splits, make_bert, make_vit, text_
 from clue_hf import UserError
 from clue_hf.data.corruptions import corrupt
 from clue_hf.data.image_dataset import ImageDataset
+from clue_hf.data.npz import load_ood_images
 from clue_hf.evaluation.classes.evaluator import ClassificationEvaluator
 from clue_hf.evaluation.classes.report import ClassificationReport
-from clue_hf.inputs.image_rows import images_of_file
-from clue_hf.inputs.images import ImageTransform, eval_collator
+from clue_hf.inputs.images import ImageCollator, ImageTransform
 from clue_hf.inputs.labels import aligned
 from clue_hf.metrics import (
     best_threshold,
@@ -60,7 +60,7 @@ def saved(whole_report, tmp_path_factory):
 
 def probabilities_of(model, processor, pixels, passes=0, batch_size=32, seed=42):
     """The mean of passes with dropout, without any of the evaluator's parts but the seeds of its masks."""
-    collate = eval_collator(ImageTransform.from_processor(processor))
+    collate = ImageCollator(ImageTransform.from_processor(processor))
     found = []
     for start in range(0, len(pixels), batch_size):
         batch = collate([{"pixel_values": image} for image in pixels[start : start + batch_size]])
@@ -300,11 +300,11 @@ def test_what_is_missing_is_explained(tmp_path):
     with pytest.raises(UserError, match="not finite"):
         evaluator(model, processor).evaluate(TEST)
     np.savez(tmp_path / "one.npz", images=np.zeros((3, 4, 4, 3), np.uint8))
-    assert len(images_of_file(str(tmp_path / "one.npz"), 2)) == 2
+    assert len(load_ood_images(str(tmp_path / "one.npz"), limit=2)) == 2
     np.savez(tmp_path / "none.npz", labels=np.zeros(3))
     for name, message in (("none", "one array of images"), ("missing", "does not exist")):
         with pytest.raises(UserError, match=message):
-            images_of_file(str(tmp_path / f"{name}.npz"))
+            load_ood_images(str(tmp_path / f"{name}.npz"))
 
 
 def test_a_dataset_of_the_hub_is_taken_as_it_is():

@@ -25,7 +25,7 @@ from clue_hf import RegressionEvaluator, RegressionReport, UserError
 from clue_hf.data.embedded.diabetes import load_diabetes_splits
 from clue_hf.data.targets import TargetScale
 from clue_hf.evaluation.numbers.measures import measure
-from clue_hf.inputs.images import ImageTransform, eval_collator
+from clue_hf.inputs.images import ImageCollator, ImageTransform
 from clue_hf.metrics import paired_regression_differences, regression_report
 from clue_hf.models.ensemble import Ensemble
 from clue_hf.models.mc_dropout import active_dropout, mc_logits
@@ -308,7 +308,7 @@ def test_images_with_a_number():
     model, processor = make_number_vit()
     data = number_images()
     found = evaluator(model, processor, target_column="brightness", batch_size=5).evaluate(data)
-    collate = eval_collator(ImageTransform.from_processor(processor))
+    collate = ImageCollator(ImageTransform.from_processor(processor))
     batch = collate([{"pixel_values": np.array(image, np.uint8)} for image in data["image"]])
     with torch.no_grad():
         expected = model(**batch).logits[:, 0].double().numpy() * SCALE.std + SCALE.mean
