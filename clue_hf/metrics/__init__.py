@@ -48,15 +48,9 @@ from .rejection import (
     risk_at_coverage,
     split_of_area_gain,
 )
-from .resampled import (
-    classification_report,
-    paired_classification_differences,
-    paired_regression_differences,
-    paired_rejection_differences,
-    regression_report,
-    rejection_report,
-    rejection_reports,
-)
+from .resampled.classification import classification_report, paired_classification_differences
+from .resampled.regression import paired_regression_differences, regression_report
+from .resampled.rejection import paired_rejection_differences, rejection_report, rejection_reports
 from .separation import (
     best_threshold,
     residual_correlation,

@@ -103,9 +103,9 @@ def _sacrebleu(name: str, sentence: bool = False) -> Any:
 
 def _statistics(metric: Any, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
     """The numbers of each text that sacrebleu sums up: matches and lengths."""
-    found = np.array(metric._extract_corpus_statistics(list(predictions), [list(references)]), dtype=float)
+    statistics = np.array(metric._extract_corpus_statistics(list(predictions), [list(references)]), dtype=float)
     _forget()
-    return found
+    return statistics
 
 
 def _forget() -> None:
