@@ -16,7 +16,7 @@ def checked_arrays(**arrays: Any) -> list[np.ndarray]:
     checked = []
     for name, values in arrays.items():
         array = np.asarray(values, dtype=np.float64).reshape(-1)
-        check_values(name, array, np.isfinite(array), "must be finite")
+        check_values(name, array, np.isfinite(array), "it must be finite")
         checked.append(array)
     lengths = {name: len(array) for name, array in zip(arrays, checked, strict=True)}
     if len(set(lengths.values())) > 1:
@@ -28,12 +28,12 @@ def check_values(name: str, values: np.ndarray, valid: np.ndarray, requirement: 
     """Raises with the position of the first value that is not valid."""
     wrong = np.flatnonzero(~valid)
     if len(wrong):
-        raise ValueError(f"`{name}` is {values[wrong[0]]} at position {wrong[0]}; it {requirement}.")
+        raise ValueError(f"`{name}` is {values[wrong[0]]} at position {wrong[0]}; {requirement}.")
 
 
 def check_unit_range(name: str, values: np.ndarray) -> None:
     """Raises with the position where a value lies outside [0, 1]."""
-    check_values(name, values, (values >= 0) & (values <= 1), "must lie in [0, 1]")
+    check_values(name, values, (values >= 0) & (values <= 1), "it must lie in [0, 1]")
 
 
 def rejection_arrays(uncertainty: Any, quality: Any, nan_policy: str) -> list[np.ndarray]:

@@ -48,10 +48,8 @@ def ood_report(
 
 def _stacked(uncertainty_in: Any, uncertainty_out: Any) -> tuple[np.ndarray, np.ndarray]:
     """All uncertainties, and 1 for each from out of distribution."""
-    [inside], [outside] = (
-        checked_arrays(uncertainty_in=uncertainty_in),
-        checked_arrays(uncertainty_out=uncertainty_out),
-    )
+    [inside] = checked_arrays(uncertainty_in=uncertainty_in)
+    [outside] = checked_arrays(uncertainty_out=uncertainty_out)
     return np.append(inside, outside), np.append(np.zeros(len(inside)), np.ones(len(outside)))
 
 

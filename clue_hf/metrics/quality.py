@@ -66,7 +66,7 @@ def sentence_quality(name: str, predictions: Sequence[str], references: Sequence
     stemming. An empty prediction or reference has quality 0.
     """
     _check(name, predictions, references)
-    score = _rouge(name) if name.startswith("rouge") else _sentence_score(name)
+    score = _text_scorer(name)
     pairs = zip(predictions, references, strict=True)
     values = np.array([score(text, reference) if text and reference else 0.0 for text, reference in pairs])
     _forget()
@@ -117,12 +117,10 @@ def _forget() -> None:
         tokenizer.__call__.cache_clear()
 
 
-def _sentence_score(name: str) -> Any:
-    metric = _sacrebleu(name, sentence=True)
-    return lambda text, reference: metric.sentence_score(text, [reference]).score / 100
-
-
-def _rouge(name: str) -> Any:
+def _text_scorer(name: str) -> Any:
+    if not name.startswith("rouge"):
+        metric = _sacrebleu(name, sentence=True)
+        return lambda text, reference: metric.sentence_score(text, [reference]).score / 100
     from rouge_score.rouge_scorer import RougeScorer
 
     scorer = RougeScorer([name], use_stemmer=True)

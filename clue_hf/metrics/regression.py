@@ -103,7 +103,7 @@ def floored_std(std: np.ndarray, min_variance: float) -> tuple[np.ndarray, int]:
     """The standard deviations, at least the root of the floor, and how many were less."""
     if not 0 <= min_variance < np.inf:
         raise ValueError(f"`min_variance` is {min_variance}; it must be 0 or more.")
-    check_values("std", std, std >= 0, "must not be negative")
+    check_values("std", std, std >= 0, "it must not be negative")
     least = np.sqrt(min_variance)
     return np.maximum(std, least), int((std < least).sum())
 

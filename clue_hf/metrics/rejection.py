@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -288,11 +289,9 @@ def named_metric(name: str) -> RejectionMetric:
     if name in FORMULAS and _argument(name) in ("", "max_rejection"):
         return RejectionMetric(name)
     base, _, number = name.rpartition("_")
-    try:
+    with suppress(KeyError, ValueError):
         if _argument(base):
             return RejectionMetric(base, float(number))
-    except (KeyError, ValueError):
-        pass
     raise ValueError(
         f"There is no rejection metric {name!r}; there are {', '.join(FORMULAS)}, with a number after some."
     )

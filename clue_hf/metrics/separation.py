@@ -97,7 +97,7 @@ def uncertainty_calibration_error(uncertainty: Any, wrong: Any, num_bins: int = 
 def checked_wrong(uncertainty: Any, wrong: Any) -> list[np.ndarray]:
     """Both arrays, checked; raises with the position where `wrong` is neither 0 nor 1."""
     uncertainty, wrong = checked_arrays(uncertainty=uncertainty, wrong=wrong)
-    check_values("wrong", wrong, (wrong == 0) | (wrong == 1), "must be 0 or 1")
+    check_values("wrong", wrong, (wrong == 0) | (wrong == 1), "it must be 0 or 1")
     return [uncertainty, wrong]
 
 

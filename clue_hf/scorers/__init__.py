@@ -9,9 +9,15 @@ from ..functional import check_choice
 from .base import Scorer
 from .collection import Batch, Collected, CollectionSettings, Collector, ScoredText
 from .compat import PolygraphCollector, PolygraphConditionalMutualInformation
-from .mutual_information import ConditionalPointwiseMutualInformation, PointwiseMutualInformation
-from .sampled import MonteCarloNormalizedSequenceEntropy, MonteCarloSequenceEntropy
-from .single_pass import MaximumSequenceProbability, MeanTokenEntropy, Perplexity
+from .formulas import (
+    ConditionalPointwiseMutualInformation,
+    MaximumSequenceProbability,
+    MeanTokenEntropy,
+    MonteCarloNormalizedSequenceEntropy,
+    MonteCarloSequenceEntropy,
+    Perplexity,
+    PointwiseMutualInformation,
+)
 
 
 SCORERS: dict[str, type[Scorer]] = {

@@ -18,7 +18,7 @@ import torch
 
 from ..kernels import logit_statistics
 from .collection import Collector, ScoredText
-from .mutual_information import ConditionalPointwiseMutualInformation
+from .formulas import ConditionalPointwiseMutualInformation
 
 
 #: Tokens that must come before the end.

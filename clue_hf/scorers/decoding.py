@@ -55,6 +55,12 @@ def decodes_plainly(model: Any) -> bool:
     return ordinary and changed <= HARMLESS
 
 
+def decoder_start(base: Any) -> int:
+    """The token that the decoder of a sequence-to-sequence model reads first."""
+    start = base.generation_config.decoder_start_token_id
+    return base.config.decoder_start_token_id if start is None else start
+
+
 class Streams:
     """Exponential random numbers for several rows, each from its own generator."""
 
@@ -183,10 +189,7 @@ class Decoder:
             state["encoder_outputs"] = BaseModelOutput(context["encoder_outputs"].last_hidden_state)
             parts = (DynamicCache(config=self.base.config), DynamicCache(config=self.base.config))
             state["past_key_values"] = EncoderDecoderCache(*parts)
-            start = self.base.generation_config.decoder_start_token_id
-            if start is None:
-                start = self.base.config.decoder_start_token_id
-            ids = torch.full((len(mask), 1), start, device=self.device)
+            ids = torch.full((len(mask), 1), decoder_start(self.base), device=self.device)
         else:
             state["past_key_values"], ids = DynamicCache(config=self.base.config), context["input_ids"]
             state["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)
@@ -229,7 +232,7 @@ class Decoder:
             rows = slice(start, start + CHUNK_SIZE)
             logits = linear_logits(hidden[rows].to(self.dtype), weight, bias, buffer)
             parts.append(choose(logits, noise[rows], greedy[rows], self.warp))
-        tokens, statistics = (torch.cat(column) for column in zip(*parts, strict=True))
+        tokens, statistics = map(torch.cat, zip(*parts, strict=True))
         return tokens, statistics
 
     @staticmethod

@@ -19,14 +19,7 @@ from scipy import sparse
 from ..arrays import checked_arrays
 from ..bootstrap import check_options, measured_columns, multiplicities
 from ..calibration import EqualMassGap, equal_width_bins
-from ..classification import (
-    Answers,
-    checked_answers,
-    debiased_error,
-    flip_outcomes,
-    flip_rates,
-    normalized_entropy,
-)
+from ..classification import Answers, checked_answers, debiased_error, flip_outcomes, flip_rates, normalized_entropy
 from ..measured import NAN, Measured, paired_differences
 from ..registry import METRICS
 from ..separation import Correlation, Separation, best_threshold, uncertain_as_wrong
