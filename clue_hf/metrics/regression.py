@@ -34,15 +34,15 @@ HALF_LOG_2PI = 0.5 * float(np.log(2 * np.pi))
 class Forecasts:
     """
     The predictions of a regression model, checked, and what the metrics need of them. `std` is at least the root of
-    `min_variance`; `clamped` is the number of rows where it was less; `given_pit` holds the values of another CDF than
-    the Gaussian at the targets, if there is one.
+    `min_variance`; `clamped` is the number of rows where it was less; `calibrated_pit` holds the values of another CDF
+    than the Gaussian at the targets, if there is one.
     """
 
     mean: np.ndarray
     std: np.ndarray
     target: np.ndarray
     clamped: int = 0
-    given_pit: np.ndarray | None = None
+    calibrated_pit: np.ndarray | None = None
 
     @property
     def n(self) -> int:
@@ -67,7 +67,7 @@ class Forecasts:
     @property
     def pit(self) -> np.ndarray:
         """The predicted CDF at the target (probability integral transform)."""
-        return ndtr(self.score) if self.given_pit is None else self.given_pit
+        return ndtr(self.score) if self.calibrated_pit is None else self.calibrated_pit
 
     @property
     def entropy(self) -> np.ndarray:

@@ -68,7 +68,6 @@ def cross_fitted_confidence(uncertainty: Any, quality: Any, folds: int = 5, seed
     confidence = np.empty(n)
     for number in range(folds):
         held_out = fold == number
-        confidence[held_out] = IsotonicConfidence.fit(uncertainty[~held_out], quality[~held_out])(
-            uncertainty[held_out]
-        )
+        fitted = IsotonicConfidence.fit(uncertainty[~held_out], quality[~held_out])
+        confidence[held_out] = fitted(uncertainty[held_out])
     return confidence

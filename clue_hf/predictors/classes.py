@@ -65,12 +65,11 @@ class ClassPredictor(RowPredictor):
         task = ClassificationTask(model, chosen_passes(model, mc_samples, "classification"), seed)
         super().__init__(model, inputs, task, calibrator, error_predictor)
         self.names = class_names_of(model)
-        self.scorer = "normalized_entropy" if error_predictor is None else "predicted_error"
-        self.definition = (
-            "entropy of the probabilities / ln(number of classes)"
-            if error_predictor is None
-            else "error predicted by a second model, between the bounds of the validation data"
-        )
+        if error_predictor is None:
+            self.scorer, self.definition = "normalized_entropy", "entropy of the probabilities / ln(number of classes)"
+        else:
+            self.scorer = "predicted_error"
+            self.definition = "error predicted by a second model, between the bounds of the validation data"
 
     def batch_arrays(self, inputs: dict[str, torch.Tensor]) -> tuple[np.ndarray, ...]:
         probabilities = self.task.log_probabilities(self.model, inputs).double().softmax(-1).cpu().numpy()

@@ -83,7 +83,7 @@ class RegressionPredictions:
         pit = None
         if self.calibrator is not None and self.raw is not None:
             pit = self.calibrator.pit(self.raw.mean, self.raw.std, self.target)
-        return Forecasts(self.mean, self.std, self.target, given_pit=pit)
+        return Forecasts(self.mean, self.std, self.target, calibrated_pit=pit)
 
     @property
     def error(self) -> np.ndarray:

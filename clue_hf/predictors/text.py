@@ -23,9 +23,8 @@ def collection_settings(settings: dict[str, Any]) -> CollectionSettings:
     """Keyword arguments as settings: what is not a field of [`CollectionSettings`] goes to `generate`."""
     known = {field.name for field in dataclasses.fields(CollectionSettings)}
     own = {name: value for name, value in settings.items() if name in known}
-    rest = {name: value for name, value in settings.items() if name not in known}
-    own["generation"] = {**own.get("generation", {}), **rest}
-    return CollectionSettings(**own)
+    other = {name: value for name, value in settings.items() if name not in known}
+    return CollectionSettings(**{**own, "generation": {**own.get("generation", {}), **other}})
 
 
 class TextPredictor(Predictor):
@@ -82,13 +81,9 @@ class TextPredictor(Predictor):
     def _tokens(self, batch: Batch, place: int, entry: Collected, num_alternatives: int) -> list[Answer]:
         """Each token with its probability and the entropy (nats) of its distribution, and those it was chosen from."""
         output = entry.output
-        columns = (
-            self.processing_class.convert_ids_to_tokens(output.tokens),
-            np.exp(output.log_probability).tolist(),
-            output.entropy.tolist(),
-        )
-        names = ("token", "probability", "entropy")
-        tokens = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+        names = self.processing_class.convert_ids_to_tokens(output.tokens)
+        columns = zip(names, np.exp(output.log_probability).tolist(), output.entropy.tolist(), strict=True)
+        tokens = [{"token": name, "probability": p, "entropy": entropy} for name, p, entropy in columns]
         if num_alternatives:
             likely = self._alternatives(batch.prompts[place], output.tokens, num_alternatives)
             for token, alternatives in zip(tokens, likely, strict=True):

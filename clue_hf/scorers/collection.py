@@ -288,10 +288,8 @@ class Collector:
         inputs = self._read_ids(prompts)
         if not self.is_seq2seq:
             return inputs
-        encoded = unwrap(self.model).get_encoder()(
-            input_ids=inputs.pop("input_ids"), attention_mask=inputs["attention_mask"]
-        )
-        return {**inputs, "encoder_outputs": encoded}
+        ids, encoder = inputs.pop("input_ids"), unwrap(self.model).get_encoder()
+        return {**inputs, "encoder_outputs": encoder(input_ids=ids, attention_mask=inputs["attention_mask"])}
 
     def _read_ids(self, prompts: list[list[int]]) -> dict[str, Any]:
         return {**self._padded_inputs(prompts, left=not self.is_seq2seq), "prompts": prompts}

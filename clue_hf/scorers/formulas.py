@@ -1,4 +1,4 @@
-"""The scorers, a formula each."""
+"""The scorers, a formula each, and their names: a new one is a class and a line in `SCORERS`."""
 
 from __future__ import annotations
 
@@ -80,3 +80,14 @@ class ConditionalPointwiseMutualInformation(Scorer):
 
 def _mean(tokens: np.ndarray) -> float:
     return float(tokens.mean()) if len(tokens) else 0.0
+
+
+SCORERS: dict[str, type[Scorer]] = {
+    "msp": MaximumSequenceProbability,
+    "perplexity": Perplexity,
+    "mean_token_entropy": MeanTokenEntropy,
+    "mc_sequence_entropy": MonteCarloSequenceEntropy,
+    "mc_normalized_sequence_entropy": MonteCarloNormalizedSequenceEntropy,
+    "pmi": PointwiseMutualInformation,
+    "cpmi": ConditionalPointwiseMutualInformation,
+}

@@ -256,7 +256,7 @@ class _Ordered:
         }
         self.correlations = {
             "residual_correlation": Correlation(uncertainty, answers.wrong),
-            "residual_correlation_probability": Correlation(uncertainty, 1 - answers.of_label),
+            "residual_correlation_probability": Correlation(uncertainty, 1 - answers.label_probability),
             "residual_correlation_nll": Correlation(uncertainty, answers.error),
         }
 
