@@ -94,7 +94,7 @@ def _rows(arrays: Sequence[Any]) -> list[np.ndarray]:
 
 
 def check_options(resamples: int, level: float) -> None:
-    """Raises where the number of resamples is negative or the level is no share. Without any there is no interval."""
+    """Raises where the number of resamples is negative, or the level is not between 0 and 1."""
     if resamples < 0 or not 0 < level < 1:
         raise ValueError(f"Expected resamples >= 0 and 0 < level < 1, got {resamples} and {level}.")
 

@@ -87,7 +87,7 @@ class Answers:
 
 
 def checked_probabilities(probabilities: Any) -> np.ndarray:
-    """The probabilities as a float64 table; raises with the position where a row is no distribution."""
+    """The probabilities as a float64 table; raises with the position of a row that is not a distribution."""
     table = np.asarray(probabilities, dtype=np.float64)
     if table.size == 0 and table.ndim < 2:
         table = table.reshape(0, 2)
@@ -112,7 +112,7 @@ def checked_probabilities(probabilities: Any) -> np.ndarray:
 
 
 def checked_labels(labels: Any, num_classes: int) -> np.ndarray:
-    """The labels as integers; raises with the position where one is no class."""
+    """The labels as integers; raises with the position of one that is not a class."""
     [numbers] = checked_arrays(labels=labels)
     bad = np.flatnonzero((numbers != np.floor(numbers)) | (numbers < 0) | (numbers >= num_classes))
     if len(bad):

@@ -69,7 +69,7 @@ def sentence_quality(name: str, predictions: Sequence[str], references: Sequence
     score = _text_scorer(name)
     pairs = zip(predictions, references, strict=True)
     values = np.array([score(text, reference) if text and reference else 0.0 for text, reference in pairs])
-    _forget()
+    _clear_caches()
     return values.clip(0, 1)  # sacrebleu's 100 is 100.00000000000004
 
 
@@ -104,12 +104,12 @@ def _sacrebleu(name: str, sentence: bool = False) -> Any:
 def _statistics(metric: Any, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
     """The numbers of each text that sacrebleu sums up: matches and lengths."""
     statistics = np.array(metric._extract_corpus_statistics(list(predictions), [list(references)]), dtype=float)
-    _forget()
+    _clear_caches()
     return statistics
 
 
-def _forget() -> None:
-    """Empties sacrebleu's memory of the last 65,536 texts and their tokens: nobody here asks for one of them again."""
+def _clear_caches() -> None:
+    """Clears sacrebleu's caches of the last 65,536 texts and their tokens, which are not needed again."""
     from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
     from sacrebleu.tokenizers.tokenizer_re import TokenizerRegexp
 

@@ -28,7 +28,7 @@ from .stored import Stored
 #: Where logarithms stop, next to 0 and to 1 (as in netcal and betacal).
 EPSILON = float(np.finfo(np.float64).eps)
 #: Where the logarithm of a probability stops for the temperature: the least that single precision has.
-SMALLEST = float(np.finfo(np.float32).tiny)
+MIN_PROBABILITY = float(np.finfo(np.float32).tiny)
 #: The temperatures to choose from. Where all answers are right the best would be 0.
 TEMPERATURES = (0.01, 100.0)
 
@@ -83,7 +83,7 @@ class TemperatureCalibrator(Calibrator):
     def _fit(cls, answers: Answers) -> Self:
         from scipy.optimize import brentq
 
-        logits = np.log(np.maximum(answers.probabilities, SMALLEST))
+        logits = np.log(np.maximum(answers.probabilities, MIN_PROBABILITY))
         label_logits = logits[np.arange(answers.n), answers.labels]
 
         def slope(inverse: float) -> float:
@@ -98,7 +98,7 @@ class TemperatureCalibrator(Calibrator):
         return cls(float(1 / brentq(slope, low, high, xtol=1e-12)))
 
     def _map(self, probabilities: np.ndarray) -> np.ndarray:
-        return softmax(np.log(np.maximum(probabilities, SMALLEST)) / self.temperature, axis=1)
+        return softmax(np.log(np.maximum(probabilities, MIN_PROBABILITY)) / self.temperature, axis=1)
 
 
 class OneVsRest(Calibrator):

@@ -24,7 +24,7 @@ from ..tasks.passes import PassTask
 
 
 logger = logging.get_logger(__name__)
-#: Seed of the masks of dropout, wherever nobody gives another one: the same in training's report, evaluation and use.
+#: Default seed of the dropout masks: the same in training's report, evaluation and use.
 SEED = 42
 NOT_FINITE = "Has the training diverged, or does the model overflow in this precision (use float32)?"
 
@@ -58,7 +58,7 @@ class Predictor(ABC):
 
     @abstractmethod
     def predict(self, inputs: Any, batch_size: int, first_row: int = 0, **options: Any) -> tuple[list[Answer], bool]:
-        """An answer for each input, and whether a single one was given, not a list."""
+        """An answer for each input, and whether the input was a single one, not a list."""
 
     def fingerprint(self) -> str:
         """A short text that changes when the model is trained further, or loaded in another precision."""
@@ -156,7 +156,7 @@ def predict_rows(
 
 
 def chosen_passes(model: Any, mc_samples: int | None, task: str) -> int:
-    """The number of passes with dropout: as given, or the usual one; raises where the model has none to make."""
+    """The number of passes with dropout, by default that of the task; raises where the model has no dropout."""
     if mc_samples is None:
         return default_passes(model, task)
     if mc_samples < 0:

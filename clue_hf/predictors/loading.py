@@ -140,13 +140,13 @@ def base_of_adapter(name: str) -> str | None:
         adapter = Path(name) / ADAPTER_FILE
         path = None if (Path(name) / CONFIG_NAME).exists() or not adapter.exists() else str(adapter)
     elif name.startswith((".", "/", "~")):
-        return None  # there is no such folder, as loading it will say
+        return None  # there is no such folder: loading it raises
     else:
         notice_missing_network()
         try:
             path = optional_file(name, ADAPTER_FILE)
         except OSError:
-            return None  # there is no such repository, as loading it will say
+            return None  # there is no such repository: loading it raises
     if path is None:
         return None
     try:

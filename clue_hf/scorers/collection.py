@@ -62,7 +62,7 @@ class Collected:
     #: ln p(y_t | y_<t) of the output's tokens with an empty source
     unconditional: np.ndarray | None = None
     samples: list[ScoredText] = field(default_factory=list)
-    #: the reference, where one was given, as the model sees it
+    #: the reference, if there is one, as the model sees it
     reference: ScoredText | None = None
 
 
@@ -209,7 +209,7 @@ class Collector:
         return collected
 
     def _generated(self, context: dict[str, Any], batch: Batch) -> list[Collected]:
-        """An output for each row, and its samples where they can be had in the same go."""
+        """An output for each row, and its samples where the same loop can decode them."""
         settings = self._decoding(batch)
         if settings != GREEDY or not self._has_own_loop(context):
             outputs = self._generate(context, settings)
@@ -223,7 +223,7 @@ class Collector:
         return collected
 
     def _has_own_loop(self, context: dict[str, Any]) -> bool:
-        """Whether [`Decoder`] can take the place of `generate`; found out once."""
+        """Whether [`Decoder`] can take the place of `generate`; tested once."""
         if self._own_loop is None:
             trial = self._teacher_forced(context, [[self.tokenizer.pad_token_id]] * len(context["prompts"]))
             inputs, _ = self.task.split_labels(self.model, trial)
@@ -295,7 +295,7 @@ class Collector:
         return {**self._padded_inputs(prompts, left=not self.is_seq2seq), "prompts": prompts}
 
     def _generate(self, context: dict[str, Any], settings: dict[str, Any]) -> list[list[int]]:
-        """Token ids of a text per prompt, the end token included, whatever was given as prompt left out."""
+        """Token ids of a text per prompt, the end token included, the prompt left out."""
         inputs = {name: value for name, value in context.items() if name != "prompts"}
         if "encoder_outputs" in inputs:  # generate expands its inputs in place
             inputs["encoder_outputs"] = BaseModelOutput(inputs["encoder_outputs"].last_hidden_state)

@@ -95,17 +95,20 @@ def classification_report(
     0.043
     ```
     """
-    model = _model(probabilities, labels, uncertainty, tau, positive, num_bins)
-    measured = _measure(model, resamples, level, seed)
-    if model.answers.n:
-        tau = best_threshold(model.uncertainty, model.answers.wrong)
-        measured["uncertainty_accuracy"] = measured["uncertainty_accuracy"].with_details(tau=tau)
-    if model.answers.floored:
+    answers = checked_answers(probabilities, labels)
+    if uncertainty is None:
+        uncertainty = normalized_entropy(answers.probabilities)
+    uncertainty, _ = checked_arrays(uncertainty=uncertainty, labels=answers.labels)
+    measured = _measure(_Model(answers, uncertainty, tau, positive, num_bins), resamples, level, seed)
+    if answers.n:
+        best_tau = best_threshold(uncertainty, answers.wrong)
+        measured["uncertainty_accuracy"] = measured["uncertainty_accuracy"].with_details(tau=best_tau)
+    if answers.floored:
         for name in _LOGARITHMIC:
-            measured[name] = measured[name].with_details(floored=model.answers.floored)
+            measured[name] = measured[name].with_details(floored=answers.floored)
     if rejection:
         options: dict[str, Any] = {"resamples": resamples, "level": level, "seed": seed}
-        measured |= rejection_report(model.uncertainty, model.answers.correct, metrics=REJECTION_METRICS, **options)
+        measured |= rejection_report(uncertainty, answers.correct, metrics=REJECTION_METRICS, **options)
     return measured
 
 
@@ -153,16 +156,6 @@ class _Model:
     tau: float | None
     positive: int
     num_bins: int
-
-
-def _model(
-    probabilities: Any, labels: Any, uncertainty: Any, tau: float | None, positive: int, num_bins: int
-) -> _Model:
-    answers = checked_answers(probabilities, labels)
-    if uncertainty is None:
-        uncertainty = normalized_entropy(answers.probabilities)
-    uncertainty, _ = checked_arrays(uncertainty=uncertainty, labels=answers.labels)
-    return _Model(answers, uncertainty, tau, positive, num_bins)
 
 
 def _measure(model: _Model, resamples: int, level: float, seed: int) -> dict[str, Measured]:
