@@ -105,20 +105,11 @@ def linear_statistics(
     bias: torch.Tensor | None = None,
     chunk_size: int = CHUNK_SIZE,
 ) -> LinearStatistics:
-    """Error, entropy, top-1 probability and whether top-1 is the label, for each row of `hidden`."""
-    return mixture_statistics(hidden.unsqueeze(0), weight, labels, bias=bias, chunk_size=chunk_size)
-
-
-@torch.no_grad()
-def mixture_statistics(
-    hidden: torch.Tensor,
-    weight: torch.Tensor,
-    labels: torch.Tensor,
-    *,
-    bias: torch.Tensor | None = None,
-    chunk_size: int = CHUNK_SIZE,
-) -> LinearStatistics:
-    """The same for the mean of the distributions of several passes, `hidden`: (passes, rows, features)."""
+    """
+    Error, entropy, top-1 probability and whether top-1 is the label, for each row of `hidden`: (rows, features), or
+    (passes, rows, features) for the mean of the distributions of several passes.
+    """
+    hidden = hidden if hidden.dim() == 3 else hidden.unsqueeze(0)
     passes, num_rows, _ = hidden.shape
     dtype = compute_dtype(hidden, weight)
     _check_labels(labels, weight.shape[0])
@@ -133,6 +124,9 @@ def mixture_statistics(
             logits = torch.nn.functional.linear(chunk, weight, bias).log_softmax(-1).logsumexp(0) - math.log(passes)
         parts.append(logit_statistics(logits, labels[start : start + size]))
     return LinearStatistics(*map(torch.cat, zip(*parts, strict=True)))
+
+
+mixture_statistics = linear_statistics  # by its former name for several passes
 
 
 @torch.no_grad()
