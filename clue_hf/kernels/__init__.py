@@ -9,10 +9,4 @@ from .fused_linear import (
 )
 
 
-__all__ = [
-    "LinearStatistics",
-    "fused_linear_objective",
-    "linear_statistics",
-    "logit_statistics",
-    "mixture_statistics",
-]
+__all__ = ["LinearStatistics", "fused_linear_objective", "linear_statistics", "logit_statistics", "mixture_statistics"]

@@ -86,7 +86,7 @@ def fused_linear_objective(
     if num_items is None:
         num_items = max(len(rows), 1)
     grad = torch.is_grad_enabled()
-    needs = (grad and hidden.requires_grad, grad and weight.requires_grad, grad and _requires_grad(bias))
+    needs = tuple(grad and part is not None and part.requires_grad for part in (hidden, weight, bias))
     loss, error, uncertainty = _FusedLinear.apply(
         rows, weight, bias, targets, segments, objective, num_items, chunk_size, needs, compute_dtype(rows, weight)
     )
@@ -105,36 +105,28 @@ def linear_statistics(
     bias: torch.Tensor | None = None,
     chunk_size: int = CHUNK_SIZE,
 ) -> LinearStatistics:
-    """Error, entropy, top-1 probability and whether top-1 is the label, for each row of `hidden`."""
+    """
+    Error, entropy, top-1 probability and whether top-1 is the label, for each row of `hidden`: (rows, features), or
+    (passes, rows, features) for the mean of the distributions of several passes.
+    """
+    hidden = hidden if hidden.dim() == 3 else hidden.unsqueeze(0)
+    passes, num_rows, _ = hidden.shape
     dtype = compute_dtype(hidden, weight)
     _check_labels(labels, weight.shape[0])
     weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
-    buffer = hidden.new_empty(min(chunk_size, len(hidden)), len(weight), dtype=dtype)
-    parts = []
-    for start in range(0, max(len(hidden), 1), chunk_size):
-        logits = linear_logits(hidden[start : start + chunk_size].to(dtype), weight, bias, buffer)
-        parts.append(logit_statistics(logits, labels[start : start + chunk_size]))
-    return LinearStatistics(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    size, parts = max(chunk_size // passes, 1), []
+    buffer = hidden.new_empty(min(size, num_rows) if passes == 1 else 0, len(weight), dtype=dtype)
+    for start in range(0, max(num_rows, 1), size):
+        chunk = hidden[:, start : start + size].to(dtype)
+        if passes == 1:
+            logits = linear_logits(chunk[0], weight, bias, buffer)
+        else:
+            logits = torch.nn.functional.linear(chunk, weight, bias).log_softmax(-1).logsumexp(0) - math.log(passes)
+        parts.append(logit_statistics(logits, labels[start : start + size]))
+    return LinearStatistics(*map(torch.cat, zip(*parts, strict=True)))
 
 
-@torch.no_grad()
-def mixture_statistics(
-    hidden: torch.Tensor,
-    weight: torch.Tensor,
-    labels: torch.Tensor,
-    *,
-    bias: torch.Tensor | None = None,
-    chunk_size: int = CHUNK_SIZE,
-) -> LinearStatistics:
-    """The same for the mean of the distributions of several passes, `hidden`: (passes, rows, features)."""
-    dtype = compute_dtype(hidden, weight)
-    weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
-    size, parts = max(chunk_size // len(hidden), 1), []
-    for start in range(0, max(hidden.shape[1], 1), size):
-        logits = torch.nn.functional.linear(hidden[:, start : start + size].to(dtype), weight, bias)
-        mean = logits.log_softmax(-1).logsumexp(0) - math.log(len(hidden))
-        parts.append(logit_statistics(mean, labels[start : start + size]))
-    return LinearStatistics(*(torch.cat(column) for column in zip(*parts, strict=True)))
+mixture_statistics = linear_statistics  # by its former name for several passes
 
 
 @torch.no_grad()
@@ -174,7 +166,7 @@ def _loss_and_gradients(
     objective: Objective,
     num_items: Any,
     chunk_size: int,
-    needs: tuple[bool, bool, bool],
+    needs: tuple[bool, ...],
     dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, tuple[torch.Tensor | None, ...]]:
     """The loss, the error and uncertainty of each row, and the gradients of rows, weight and bias where needed."""
@@ -310,7 +302,3 @@ def _check_labels(labels: torch.Tensor, vocabulary: int) -> None:
     # on an accelerator the check would wait for the device; there an index error of the gather says the same, later
     if labels.device.type == "cpu":
         check_labels(labels, vocabulary)
-
-
-def _requires_grad(tensor: torch.Tensor | None) -> bool:
-    return tensor is not None and tensor.requires_grad

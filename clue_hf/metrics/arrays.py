@@ -16,14 +16,24 @@ def checked_arrays(**arrays: Any) -> list[np.ndarray]:
     checked = []
     for name, values in arrays.items():
         array = np.asarray(values, dtype=np.float64).reshape(-1)
-        wrong = np.flatnonzero(~np.isfinite(array))
-        if len(wrong):
-            raise ValueError(f"`{name}` is {array[wrong[0]]} at position {wrong[0]}; it must be finite.")
+        check_values(name, array, np.isfinite(array), "it must be finite")
         checked.append(array)
     lengths = {name: len(array) for name, array in zip(arrays, checked, strict=True)}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"The arrays differ in length: {lengths}.")
     return checked
+
+
+def check_values(name: str, values: np.ndarray, valid: np.ndarray, requirement: str) -> None:
+    """Raises with the position of the first value that is not valid."""
+    wrong = np.flatnonzero(~valid)
+    if len(wrong):
+        raise ValueError(f"`{name}` is {values[wrong[0]]} at position {wrong[0]}; {requirement}.")
+
+
+def check_unit_range(name: str, values: np.ndarray) -> None:
+    """Raises with the position where a value lies outside [0, 1]."""
+    check_values(name, values, (values >= 0) & (values <= 1), "it must lie in [0, 1]")
 
 
 def rejection_arrays(uncertainty: Any, quality: Any, nan_policy: str) -> list[np.ndarray]:
@@ -38,13 +48,6 @@ def rejection_arrays(uncertainty: Any, quality: Any, nan_policy: str) -> list[np
     if nan_policy == "drop":
         return [finite_or_zero[finite], quality[finite]]
     return [np.where(finite, uncertainty, np.inf), quality]
-
-
-def check_unit_quality(quality: np.ndarray) -> None:
-    """Raises with the position where a quality lies outside [0, 1]."""
-    wrong = np.flatnonzero((quality < 0) | (quality > 1))
-    if len(wrong):
-        raise ValueError(f"`quality` is {quality[wrong[0]]} at position {wrong[0]}; it must lie in [0, 1].")
 
 
 def mean_or_nan(numbers: Any) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,13 @@ def bootstrap_interval(
     >>> interval = bootstrap_interval(prediction_rejection_ratio, uncertainty, quality)
     ```
     """
-    return _bootstrap(metric, _rows(arrays), resamples, level, seed)
+    check_options(resamples, level)
+    rows = _rows(arrays)
+    n = len(rows[0])
+    values = np.full(resamples, NAN)
+    for index, drawn in enumerate(draws(n, resamples, seed)):
+        values[index] = metric(*(array[drawn] for array in rows))
+    return Measured.from_resamples(metric(*rows), values, n, level=level)
 
 
 def paired_bootstrap(
@@ -64,12 +71,12 @@ def paired_bootstrap(
     Returns:
         [`Measured`]
     """
-    rows, split = _rows([*a, *b]), len(a)
+    split = len(a)
 
     def difference(*both: np.ndarray) -> float:
         return metric(*both[:split]) - metric(*both[split:])
 
-    measured = _bootstrap(difference, rows, resamples, level, seed)
+    measured = bootstrap_interval(difference, *a, *b, resamples=resamples, level=level, seed=seed)
     return replace(measured, p_value=difference_p_value(measured.resampled))
 
 
@@ -86,19 +93,8 @@ def _rows(arrays: Sequence[Any]) -> list[np.ndarray]:
     return rows
 
 
-def _bootstrap(
-    metric: Callable[..., float], arrays: list[np.ndarray], resamples: int, level: float, seed: int
-) -> Measured:
-    check_options(resamples, level)
-    n = len(arrays[0])
-    values = np.full(resamples, NAN)
-    for index, rows in enumerate(draws(n, resamples, seed)):
-        values[index] = metric(*(array[rows] for array in arrays))
-    return Measured.from_resamples(metric(*arrays), values, n, level=level)
-
-
 def check_options(resamples: int, level: float) -> None:
-    """Raises where the number of resamples is negative or the level is no share. Without any there is no interval."""
+    """Raises where the number of resamples is negative, or the level is not between 0 and 1."""
     if resamples < 0 or not 0 < level < 1:
         raise ValueError(f"Expected resamples >= 0 and 0 < level < 1, got {resamples} and {level}.")
 
@@ -150,9 +146,27 @@ def resampled_sums(table: np.ndarray, resamples: int, seed: int) -> np.ndarray:
     return totals
 
 
+def measure_rows(
+    metrics: Callable[[np.ndarray | None], Mapping[Any, float]],
+    n: int,
+    reason: Callable[[Any], str | None],
+    resamples: int,
+    level: float,
+    seed: int,
+) -> dict[Any, Measured]:
+    """
+    Every metric with its interval; `metrics` gives their values from how often each row counts, `None` for once. See
+    [`measured_columns`].
+    """
+    check_options(resamples, level)
+    rows = [metrics(counts) for counts in chain([None], multiplicities(n, resamples, seed))]
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    return measured_columns(columns, n, reason, resamples, level)
+
+
 def measured_columns(
-    columns: Mapping[str, Sequence[float]], n: int, reason: Callable[[str], str], resamples: int, level: float
-) -> dict[str, Measured]:
+    columns: Mapping[Any, Sequence[float]], n: int, reason: Callable[[Any], str | None], resamples: int, level: float
+) -> dict[Any, Measured]:
     """
     Metrics from the value of each on all items, followed by those on each resample; `reason` says why one is undefined
     by its name. What is undefined on all items is so on every resample.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 
 from .arrays import checked_arrays
 from .bootstrap import check_options, resampled_sums
-from .measured import Measured
+from .curve import Order
+from .measured import NAN, Measured
 
 
 def alignment_error(error: Any, uncertainty: Any, num_bins: int = 15) -> float:
@@ -22,8 +23,7 @@ def alignment_error(error: Any, uncertainty: Any, num_bins: int = 15) -> float:
     Returns nan without items.
     """
     error, uncertainty = checked_arrays(error=error, uncertainty=uncertainty)
-    gaps = np.column_stack(list(_alignment_gaps(error, uncertainty, np.zeros(len(error), int), num_bins)))
-    return _mean_gap(gaps, len(error))
+    return EqualMassGap(uncertainty, error, num_bins)(np.ones(len(error), int))
 
 
 def confidence_calibration_error(confidence: Any, correct: Any, num_bins: int = 15) -> float:
@@ -76,12 +76,9 @@ def calibration_intervals(
     if len(example) != len(error):
         raise ValueError(f"There are {len(error)} tokens but `example_of_token` has {len(example)} entries.")
     table = np.empty((len(examples), 1 + 2 * num_bins))
-    gaps = (
-        _alignment_gaps(error, uncertainty, example, num_bins),
-        _confidence_gaps(confidence, correct, example, num_bins),
-    )
-    for place, column in enumerate(chain(*gaps), 1):
-        table[:, place] = column
+    gaps = _alignment_gaps(error, uncertainty, num_bins), _confidence_gaps(confidence, correct, num_bins)
+    for column, (inside, values) in enumerate(chain(*gaps), 1):
+        table[:, column] = np.bincount(example[inside], values, minlength=len(examples))
     table[:, 0] = np.bincount(example)
     drawn = resampled_sums(table, resamples, seed)
     measured = {}
@@ -93,34 +90,54 @@ def calibration_intervals(
     return measured
 
 
-def _alignment_gaps(
-    error: np.ndarray, uncertainty: np.ndarray, example: np.ndarray, num_bins: int
-) -> Iterator[np.ndarray]:
+class EqualMassGap:
     """
-    Sum of `error - uncertainty` by example, for each bin of equal mass. Equal uncertainties that reach over several
+    [`alignment_error`] of items that count several times. Along the items in ascending order, the sum of `outcome -
+    expected` is a line within equal expectations, so the gap of a bin is the rise of that line over it.
+    """
+
+    def __init__(self, expected: np.ndarray, outcome: np.ndarray, num_bins: int) -> None:
+        self.order, self.num_bins = Order(expected), num_bins
+        self.gaps = (outcome - expected)[self.order.rows]
+
+    def __call__(self, counts: np.ndarray) -> float:
+        n, size = len(counts), counts[self.order.rows]
+        if n == 0:
+            return NAN
+        size, gaps = self.order.group_sums(size, size * self.gaps)
+        line = np.interp(
+            equal_mass_edges(n, self.num_bins), np.append(0, np.cumsum(size)), np.append(0.0, np.cumsum(gaps))
+        )
+        return float(np.abs(np.diff(line)).sum() / n)
+
+
+def equal_mass_edges(n: int, num_bins: int) -> np.ndarray:
+    """The edges of bins of equally many of n items; the first bins have one more if there is a remainder."""
+    bins = np.arange(num_bins + 1)
+    size, larger = divmod(n, max(num_bins, 1))
+    return bins * size + np.minimum(bins, larger)
+
+
+def _alignment_gaps(error: np.ndarray, uncertainty: np.ndarray, num_bins: int) -> Iterator[tuple[np.ndarray, ...]]:
+    """
+    The tokens of each bin of equal mass, and their `error - uncertainty`. Equal uncertainties that reach over several
     bins count in each with the share of them that falls there.
     """
     group, counts = np.unique(uncertainty, return_inverse=True, return_counts=True)[1:]
     starts, ends = np.cumsum(counts) - counts, np.cumsum(counts)
-    size, larger = divmod(len(error), num_bins)
-    sizes = np.where(np.arange(num_bins) < larger, size + 1, size)
-    for low, high in zip(np.cumsum(sizes) - sizes, np.cumsum(sizes), strict=True):
+    for low, high in pairwise(equal_mass_edges(len(error), num_bins)):
         first, last = np.searchsorted(ends, low, side="right"), np.searchsorted(starts, high)
         share = np.minimum(ends[first:last], high) - np.maximum(starts[first:last], low)
         inside = np.flatnonzero((group >= first) & (group < last))
-        gaps = (error[inside] - uncertainty[inside]) * (share / counts[first:last])[group[inside] - first]
-        yield np.bincount(example[inside], gaps, minlength=example.max(initial=-1) + 1)
+        yield inside, (error[inside] - uncertainty[inside]) * (share / counts[first:last])[group[inside] - first]
 
 
-def _confidence_gaps(
-    confidence: np.ndarray, correct: np.ndarray, example: np.ndarray, num_bins: int
-) -> Iterator[np.ndarray]:
-    """Sum of `correct - confidence` by example, for each bin of equal width."""
+def _confidence_gaps(confidence: np.ndarray, correct: np.ndarray, num_bins: int) -> Iterator[tuple[np.ndarray, ...]]:
+    """The tokens of each bin of equal width, and their `correct - confidence`."""
     bins = equal_width_bins(confidence, num_bins)
     for number in range(num_bins):
         inside = np.flatnonzero(bins == number)
-        gaps = correct[inside] - confidence[inside]
-        yield np.bincount(example[inside], gaps, minlength=example.max(initial=-1) + 1)
+        yield inside, correct[inside] - confidence[inside]
 
 
 def equal_width_bins(numbers: np.ndarray, num_bins: int) -> np.ndarray:
@@ -130,4 +147,4 @@ def equal_width_bins(numbers: np.ndarray, num_bins: int) -> np.ndarray:
 
 def _mean_gap(gaps: np.ndarray, n: int) -> float:
     """`sum |B|/n |mean gap in B|` from the sums of the gaps by example and bin."""
-    return float(np.abs(gaps.sum(axis=0)).sum() / n) if n else float("nan")
+    return float(np.abs(gaps.sum(axis=0)).sum() / n) if n else NAN

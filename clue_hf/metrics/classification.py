@@ -58,19 +58,19 @@ class Answers:
         return self.probabilities.max(axis=1)
 
     @cached_property
-    def of_label(self) -> np.ndarray:
+    def label_probability(self) -> np.ndarray:
         """The probability of the label."""
         return self.probabilities[np.arange(self.n), self.labels]
 
     @property
     def error(self) -> np.ndarray:
         """`-ln p` of the label, in nats."""
-        return -np.log(np.maximum(self.of_label, PROBABILITY_FLOOR))
+        return -np.log(np.maximum(self.label_probability, PROBABILITY_FLOOR))
 
     @property
     def floored(self) -> int:
         """How many labels have a probability below the floor."""
-        return int((self.of_label < PROBABILITY_FLOOR).sum())
+        return int((self.label_probability < PROBABILITY_FLOOR).sum())
 
     @cached_property
     def squared_distance(self) -> np.ndarray:
@@ -87,7 +87,7 @@ class Answers:
 
 
 def checked_probabilities(probabilities: Any) -> np.ndarray:
-    """The probabilities as a float64 table; raises with the position where a row is no distribution."""
+    """The probabilities as a float64 table; raises with the position of a row that is not a distribution."""
     table = np.asarray(probabilities, dtype=np.float64)
     if table.size == 0 and table.ndim < 2:
         table = table.reshape(0, 2)
@@ -112,7 +112,7 @@ def checked_probabilities(probabilities: Any) -> np.ndarray:
 
 
 def checked_labels(labels: Any, num_classes: int) -> np.ndarray:
-    """The labels as integers; raises with the position where one is no class."""
+    """The labels as integers; raises with the position of one that is not a class."""
     [numbers] = checked_arrays(labels=labels)
     bad = np.flatnonzero((numbers != np.floor(numbers)) | (numbers < 0) | (numbers >= num_classes))
     if len(bad):
@@ -195,8 +195,8 @@ def classwise_calibration_error(probabilities: Any, labels: Any, num_bins: int =
     width, each `(low, high]` (Kull et al. 2019).
     """
     answers = checked_answers(probabilities, labels)
-    of_class = enumerate(answers.probabilities.T)
-    return mean_or_nan([confidence_calibration_error(p, answers.labels == c, num_bins) for c, p in of_class])
+    columns = enumerate(answers.probabilities.T)
+    return mean_or_nan([confidence_calibration_error(p, answers.labels == c, num_bins) for c, p in columns])
 
 
 def debiased_calibration_error(probabilities: Any, labels: Any, num_bins: int = 15) -> float:
@@ -279,9 +279,10 @@ def flip_outcomes(
     """Of each answer after the flip, four columns of 0 and 1: true and false positive, false and true negative."""
     if positive not in (0, 1):
         raise ValueError(f"`positive` is {positive}; it must be 0 or 1.")
-    said = np.where(uncertainty > tau, 1 - answers, answers) == positive
+    answered = np.where(uncertainty > tau, 1 - answers, answers) == positive
     truth = labels == positive
-    return np.column_stack([said & truth, said & ~truth, ~said & truth, ~said & ~truth]).astype(float)
+    columns = [answered & truth, answered & ~truth, ~answered & truth, ~answered & ~truth]
+    return np.column_stack(columns).astype(float)
 
 
 def flip_rates(outcomes: np.ndarray) -> dict[str, np.ndarray]:

@@ -24,14 +24,21 @@ ROUNDING = 1e-12
 
 
 class Order:
-    """The items in ascending order of a number, and where groups of equal numbers start, if there are any."""
+    """
+    The items in ascending order of a number: `values` are the different numbers, `starts` where groups of equal ones
+    start, `None` where there are none.
+    """
 
     def __init__(self, numbers: np.ndarray) -> None:
         self.rows = np.argsort(numbers, kind="stable")
         ranked = numbers[self.rows]
         starts = np.flatnonzero(np.append(True, ranked[1:] != ranked[:-1])[: len(ranked)])
         self.starts = starts if len(starts) < len(ranked) else None
-        self.sizes = np.diff(starts, append=len(ranked))
+        self.values, self.sizes = ranked[starts], np.diff(starts, append=len(ranked))
+
+    def group_sums(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        """Sums of the ranked arrays over the groups of equal numbers."""
+        return [array if self.starts is None else np.add.reduceat(array, self.starts) for array in arrays]
 
 
 class Qualities:

@@ -13,7 +13,7 @@ import numpy as np
 NAN = float("nan")
 #: A metric, measured or as it stands in a `report.json`.
 Entry = Mapping[str, Any]
-_NUMBERS = ("value", "low", "high")
+_NUMBERS = ("value", "low", "high", "p_value")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -103,13 +103,10 @@ class Measured(dict[str, Any]):
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> Measured:
         """Reads what [`to_dict`] gave."""
-        rest = dict(entry)
-        has_interval = "low" in rest
-        value, low, high = (NAN if number is None else number for number in map(rest.pop, _NUMBERS, [None] * 3))
-        p_value = (NAN if rest["p_value"] is None else rest["p_value"]) if "p_value" in rest else None
-        rest.pop("p_value", None)
-        reason, n, undefined = rest.pop("reason", None), rest.pop("n", 0), rest.pop("undefined", 0)
-        return cls(value, reason, n, np.empty(0), low, high, p_value, undefined, has_interval, rest)
+        numbers = {key: NAN if entry[key] is None else entry[key] for key in _NUMBERS if key in entry}
+        known = {key: entry[key] for key in ("reason", "n", "undefined") if key in entry}
+        details = {key: value for key, value in entry.items() if key not in numbers and key not in known}
+        return cls(**numbers, **known, has_interval="low" in entry, details=details)
 
 
 def difference_p_value(differences: np.ndarray) -> float:

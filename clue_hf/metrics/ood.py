@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from .arrays import checked_arrays
-from .bootstrap import check_options, measured_columns, multiplicities
+from .bootstrap import measure_rows
 from .measured import Measured
 from .separation import Separation, Split
 
@@ -39,22 +38,18 @@ def ood_report(
     [`ood_detection`] with bootstrap intervals, by name: a resample draws from all examples, those from within first,
     then those from out.
     """
-    check_options(resamples, level)
     uncertainty, outside = _stacked(uncertainty_in, uncertainty_out)
-    separation, n = Separation(uncertainty, outside), len(outside)
-    every = chain([None], multiplicities(n, resamples, seed))
-    rows = [_metrics(separation.split(counts)) for counts in every]
-    missing = "from within" if outside.any() else "from out of"
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
-    return measured_columns(columns, n, lambda _: f"no examples {missing} the distribution", resamples, level)
+    separation = Separation(uncertainty, outside)
+    reason = f"no examples {'from within' if outside.any() else 'from out of'} the distribution"
+    return measure_rows(
+        lambda counts: _metrics(separation.split(counts)), len(outside), lambda _: reason, resamples, level, seed
+    )
 
 
 def _stacked(uncertainty_in: Any, uncertainty_out: Any) -> tuple[np.ndarray, np.ndarray]:
     """All uncertainties, and 1 for each from out of distribution."""
-    [inside], [outside] = (
-        checked_arrays(uncertainty_in=uncertainty_in),
-        checked_arrays(uncertainty_out=uncertainty_out),
-    )
+    [inside] = checked_arrays(uncertainty_in=uncertainty_in)
+    [outside] = checked_arrays(uncertainty_out=uncertainty_out)
     return np.append(inside, outside), np.append(np.zeros(len(inside)), np.ones(len(outside)))
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
-from .arrays import checked_arrays, mean_or_nan
-from .calibration import alignment_error
+from .arrays import check_unit_range, check_values, checked_arrays, mean_or_nan
+from .calibration import alignment_error, equal_mass_edges
 from .curve import Order
 from .measured import NAN
 from .separation import Correlation
@@ -34,15 +34,15 @@ HALF_LOG_2PI = 0.5 * float(np.log(2 * np.pi))
 class Forecasts:
     """
     The predictions of a regression model, checked, and what the metrics need of them. `std` is at least the root of
-    `min_variance`; `clamped` is the number of rows where it was less; `given_pit` holds the values of another CDF than
-    the Gaussian at the targets, if there is one.
+    `min_variance`; `clamped` is the number of rows where it was less; `calibrated_pit` holds the values of another CDF
+    than the Gaussian at the targets, if there is one.
     """
 
     mean: np.ndarray
     std: np.ndarray
     target: np.ndarray
     clamped: int = 0
-    given_pit: np.ndarray | None = None
+    calibrated_pit: np.ndarray | None = None
 
     @property
     def n(self) -> int:
@@ -67,7 +67,7 @@ class Forecasts:
     @property
     def pit(self) -> np.ndarray:
         """The predicted CDF at the target (probability integral transform)."""
-        return ndtr(self.score) if self.given_pit is None else self.given_pit
+        return ndtr(self.score) if self.calibrated_pit is None else self.calibrated_pit
 
     @property
     def entropy(self) -> np.ndarray:
@@ -95,9 +95,7 @@ def checked_forecasts(mean: Any, std: Any, target: Any, min_variance: float = 0.
 def checked_pit(pit: Any, name: str = "pit") -> np.ndarray:
     """Values of a CDF; raises with the position where one lies outside [0, 1]."""
     [values] = checked_arrays(**{name: pit})
-    bad = np.flatnonzero((values < 0) | (values > 1))
-    if len(bad):
-        raise ValueError(f"`{name}` is {values[bad[0]]} at position {bad[0]}; it must lie in [0, 1].")
+    check_unit_range(name, values)
     return values
 
 
@@ -105,9 +103,7 @@ def floored_std(std: np.ndarray, min_variance: float) -> tuple[np.ndarray, int]:
     """The standard deviations, at least the root of the floor, and how many were less."""
     if not 0 <= min_variance < np.inf:
         raise ValueError(f"`min_variance` is {min_variance}; it must be 0 or more.")
-    bad = np.flatnonzero(std < 0)
-    if len(bad):
-        raise ValueError(f"`std` is {std[bad[0]]} at position {bad[0]}; it must not be negative.")
+    check_values("std", std, std >= 0, "it must not be negative")
     least = np.sqrt(min_variance)
     return np.maximum(std, least), int((std < least).sum())
 
@@ -289,20 +285,14 @@ class Ranked:
     def __init__(self, forecasts: Forecasts) -> None:
         self.order, self.best = Order(forecasts.variance), np.argsort(forecasts.error)
         self.error, self.best_error = forecasts.error[self.order.rows], forecasts.error[self.best]
-        ranked = forecasts.variance[self.order.rows]
-        self.variance = ranked if self.order.starts is None else ranked[self.order.starts]
 
     def draw(self, counts: np.ndarray | None = None) -> Drawn:
         """The rows, each once, or `counts` times where they are a resample."""
         counts = np.ones(len(self.error), int) if counts is None else counts
         drawn = counts[self.order.rows]
-        error = self.error
-        if self.order.starts is not None:
-            total, drawn = (np.add.reduceat(numbers, self.order.starts) for numbers in (drawn * error, drawn))
-            error = total / np.maximum(drawn, 1)
-        return Drawn(
-            np.repeat(error, drawn), np.repeat(self.variance, drawn), np.repeat(self.best_error, counts[self.best])
-        )
+        total, drawn = self.order.group_sums(drawn * self.error, drawn)
+        error, variance = (np.repeat(values, drawn) for values in (total / np.maximum(drawn, 1), self.order.values))
+        return Drawn(error, variance, np.repeat(self.best_error, counts[self.best]))
 
 
 @dataclass(frozen=True)
@@ -315,13 +305,15 @@ class Drawn:
 
     def ence(self, num_bins: int) -> tuple[float, int]:
         """ENCE, and the number of bins without variance, which are left out."""
-        rmv, rmse = (np.sqrt(sums) for sums in self._bins(num_bins, self.variance, self.error))
+        if num_bins < 1:
+            raise ValueError(f"`num_bins` is {num_bins}; it must be 1 or more.")
+        n = len(self.error)
+        starts = equal_mass_edges(n, min(n, num_bins))[:-1]
+        rmv, rmse = (
+            np.sqrt(np.add.reduceat(values, starts) if n else values) for values in (self.variance, self.error)
+        )
         used = rmv > 0
         return mean_or_nan(np.abs(rmv[used] - rmse[used]) / rmv[used]), int((~used).sum())
-
-    def alignment_error(self, num_bins: int) -> float:
-        [gaps] = self._bins(num_bins, self.error - self.variance)
-        return float(np.abs(gaps).sum() / len(self.error)) if len(self.error) else NAN
 
     def ause(self) -> float:
         n, total = len(self.error), self.best_error.sum()
@@ -330,16 +322,6 @@ class Drawn:
         # the mean errors of the 1, 2, ..., n most certain rows; at n both curves meet
         apart = (np.cumsum(self.error) - np.cumsum(self.best_error)) / np.arange(1, n + 1)
         return max(0.0, float((apart.sum() - (apart[0] + apart[-1]) / 2) / total))
-
-    def _bins(self, num_bins: int, *arrays: np.ndarray) -> list[np.ndarray]:
-        """The sums of each array over bins of equally many rows; the first have one more if there is a remainder."""
-        if num_bins < 1:
-            raise ValueError(f"`num_bins` is {num_bins}; it must be 1 or more.")
-        n = len(self.error)
-        size, larger = divmod(n, num_bins)
-        bins = np.arange(min(n, num_bins))
-        starts = bins * size + np.minimum(bins, larger)
-        return [np.add.reduceat(numbers, starts) if n else numbers for numbers in arrays]
 
 
 def _coverage(mean: Any, std: Any, target: Any, min_variance: float, pit: Any) -> Coverage:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .arrays import check_unit_quality, rejection_arrays
+from .arrays import check_unit_range, rejection_arrays
 from .curve import ROUNDING, Curve, Items, curve
 from .measured import NAN
 from .registry import METRICS
@@ -148,7 +149,7 @@ def _value(name: str, uncertainty: Any, quality: Any, nan_policy: str, number: f
     metric = RejectionMetric(name, number)
     uncertainty, quality = rejection_arrays(uncertainty, quality, nan_policy)
     if metric.formula.risk:
-        check_unit_quality(quality)
+        check_unit_range("quality", quality)
     return metric(curve(uncertainty, quality))
 
 
@@ -213,35 +214,21 @@ def _rejections(items: Items, max_rejection: float) -> int:
     return int(max_rejection * items.n)
 
 
-def _mean(curve: Curve, _: float) -> float:
-    return curve.items.mean
-
-
 def _area(curve: Curve, max_rejection: float) -> float:
     return curve.items.mean + curve.scale * curve.gain(_rejections(curve.items, max_rejection))
 
 
 def _area_minmax(curve: Curve, max_rejection: float) -> float:
+    items = curve.items
+    value_range = items.largest - items.least
     # the range first: a quality of 5e-324 has no reciprocal
-    gain = curve.gain(_rejections(curve.items, max_rejection)) * (curve.scale / _range(curve))
-    return (curve.items.mean - curve.items.least) / _range(curve) + gain
-
-
-def _range(curve: Curve) -> float:
-    return curve.items.largest - curve.items.least
-
-
-def _oracle_area(curve: Curve, max_rejection: float) -> float:
-    return _area(curve.items.best, max_rejection)
+    gain = curve.gain(_rejections(items, max_rejection)) * (curve.scale / value_range)
+    return (items.mean - items.least) / value_range + gain
 
 
 def _ratio(curve: Curve, max_rejection: float) -> float:
     rejections = _rejections(curve.items, max_rejection)
     return curve.gain(rejections) / curve.items.best.gain(rejections)
-
-
-def _aurc(curve: Curve, _: float) -> float:
-    return 1 - _area(curve, 1.0)
 
 
 def _e_aurc(curve: Curve, _: float) -> float:
@@ -264,13 +251,13 @@ def _coverage_at_risk(curve: Curve, risk: float) -> float:
 
 
 FORMULAS = {
-    "mean_quality": Formula(_mean),
-    "random_area": Formula(_mean),
+    "mean_quality": Formula(lambda curve, _: curve.items.mean),
+    "random_area": Formula(lambda curve, _: curve.items.mean),
     "prr": Formula(_ratio, rejections=2, varied=True),
     "rejection_area": Formula(_area, rejections=1),
     "rejection_area_minmax": Formula(_area_minmax, rejections=1, varied=True),
-    "oracle_area": Formula(_oracle_area, rejections=1),
-    "aurc": Formula(_aurc, risk=True),
+    "oracle_area": Formula(lambda curve, max_rejection: _area(curve.items.best, max_rejection), rejections=1),
+    "aurc": Formula(lambda curve, _: 1 - _area(curve, 1.0), risk=True),
     "e_aurc": Formula(_e_aurc, risk=True),
     "augrc": Formula(_augrc, risk=True),
     "risk_at_coverage": Formula(_risk_at_coverage, risk=True),
@@ -302,11 +289,9 @@ def named_metric(name: str) -> RejectionMetric:
     if name in FORMULAS and _argument(name) in ("", "max_rejection"):
         return RejectionMetric(name)
     base, _, number = name.rpartition("_")
-    try:
+    with suppress(KeyError, ValueError):
         if _argument(base):
             return RejectionMetric(base, float(number))
-    except (KeyError, ValueError):
-        pass
     raise ValueError(
         f"There is no rejection metric {name!r}; there are {', '.join(FORMULAS)}, with a number after some."
     )

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import checked_arrays
+from .arrays import check_unit_range, check_values, checked_arrays
 from .calibration import confidence_calibration_error
 from .curve import Order
 from .measured import NAN
@@ -90,18 +90,14 @@ def uncertainty_calibration_error(uncertainty: Any, wrong: Any, num_bins: int = 
     uncertainty, each `(low, high]`. The uncertainty must lie in [0, 1], like [`normalized_entropy`].
     """
     uncertainty, wrong = checked_wrong(uncertainty, wrong)
-    bad = np.flatnonzero((uncertainty < 0) | (uncertainty > 1))
-    if len(bad):
-        raise ValueError(f"`uncertainty` is {uncertainty[bad[0]]} at position {bad[0]}; it must lie in [0, 1].")
+    check_unit_range("uncertainty", uncertainty)
     return confidence_calibration_error(uncertainty, wrong, num_bins)
 
 
 def checked_wrong(uncertainty: Any, wrong: Any) -> list[np.ndarray]:
     """Both arrays, checked; raises with the position where `wrong` is neither 0 nor 1."""
     uncertainty, wrong = checked_arrays(uncertainty=uncertainty, wrong=wrong)
-    bad = np.flatnonzero((wrong != 0) & (wrong != 1))
-    if len(bad):
-        raise ValueError(f"`wrong` is {wrong[bad[0]]} at position {bad[0]}; it must be 0 or 1.")
+    check_values("wrong", wrong, (wrong == 0) | (wrong == 1), "it must be 0 or 1")
     return [uncertainty, wrong]
 
 
@@ -116,16 +112,12 @@ class Separation:
     def __init__(self, uncertainty: np.ndarray, wrong: np.ndarray) -> None:
         self.order = Order(uncertainty)
         self.wrong = wrong[self.order.rows].astype(int)
-        ranked = uncertainty[self.order.rows]
-        self.values = ranked if self.order.starts is None else ranked[self.order.starts]
 
     def split(self, counts: np.ndarray | None = None) -> Split:
         """The answers, each counting once, or `counts` times where they are a resample."""
         drawn = np.ones(len(self.wrong), int) if counts is None else counts[self.order.rows]
-        wrong = drawn * self.wrong
-        if self.order.starts is not None:
-            wrong, drawn = (np.add.reduceat(numbers, self.order.starts) for numbers in (wrong, drawn))
-        return Split(self.values, wrong, drawn - wrong)
+        wrong, drawn = self.order.group_sums(drawn * self.wrong, drawn)
+        return Split(self.order.values, wrong, drawn - wrong)
 
 
 class Split:

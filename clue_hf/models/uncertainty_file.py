@@ -16,6 +16,13 @@ UNCERTAINTY_FILE = "uncertainty.json"
 VERSION = 1
 
 
+def optional_file(name: str, filename: str, subfolder: str = "") -> str | None:
+    """The path of a file of a folder or of a Hub repository; `None` where there is none, or it cannot be reached."""
+    reasons = ("missing_entries", "gated_repo", "connection_errors")
+    quiet = {f"_raise_exceptions_for_{reason}": False for reason in reasons}
+    return cached_file(name, filename, subfolder=subfolder, **quiet)
+
+
 def read_uncertainty(name: str, subfolder: str = "") -> dict[str, Any]:
     """
     What stands in the `uncertainty.json` of a folder or of a Hub repository; nothing where there is none.
@@ -23,14 +30,7 @@ def read_uncertainty(name: str, subfolder: str = "") -> dict[str, Any]:
     Known keys are `task`, `mc_samples` (passes with dropout), `members` (folders of the other models of an ensemble),
     `calibrator`, `error_predictor` (its folder and bounds), and what `clue-hf calibrate` fits.
     """
-    path = cached_file(
-        name,
-        UNCERTAINTY_FILE,
-        subfolder=subfolder,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_gated_repo=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
+    path = optional_file(name, UNCERTAINTY_FILE, subfolder)
     if path is None:
         return {}
     try:

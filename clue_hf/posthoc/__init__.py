@@ -12,30 +12,14 @@ from .calibrators import (
 )
 from .confidence import IsotonicConfidence, cross_fitted_confidence
 from .ensembles import ensemble_probabilities
-from .error_predictor import ERROR_PREDICTORS, ErrorPredictor
-from .normalizer import ErrorNormalizer
+from .error_predictor import ERROR_PREDICTORS, ErrorNormalizer, ErrorPredictor
 from .quantile import QuantileCalibrator
 from .reference import ReferenceQuantiles, reference_quantiles
 
 
 __all__ = [
-    "CALIBRATORS",
-    "ERROR_PREDICTORS",
-    "AbstentionThreshold",
-    "AbstentionThresholds",
-    "BetaCalibrator",
-    "Calibrator",
-    "ErrorNormalizer",
-    "ErrorPredictor",
-    "IsotonicCalibrator",
-    "IsotonicConfidence",
-    "PlattCalibrator",
-    "QuantileCalibrator",
-    "ReferenceQuantiles",
-    "TemperatureCalibrator",
-    "abstention_threshold",
-    "cross_fitted_confidence",
-    "ensemble_probabilities",
-    "load_calibrator",
-    "reference_quantiles",
-]
+    "CALIBRATORS", "ERROR_PREDICTORS", "AbstentionThreshold", "AbstentionThresholds", "BetaCalibrator", "Calibrator",
+    "ErrorNormalizer", "ErrorPredictor", "IsotonicCalibrator", "IsotonicConfidence", "PlattCalibrator",
+    "QuantileCalibrator", "ReferenceQuantiles", "TemperatureCalibrator", "abstention_threshold",
+    "cross_fitted_confidence", "ensemble_probabilities", "load_calibrator", "reference_quantiles",
+]  # fmt: skip

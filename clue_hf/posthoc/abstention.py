@@ -27,7 +27,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.special import bdtr, rel_entr
 
-from ..metrics.arrays import checked_arrays
+from ..metrics.arrays import check_unit_range, check_values, checked_arrays
 from .stored import Stored
 
 
@@ -145,6 +145,12 @@ class AbstentionThresholds(Stored):
             f"There is no threshold for {asked}; those stored are {', '.join(f'{value:g}' for value in stored)}."
         )
 
+    def check(self) -> None:
+        for entry in self.thresholds:
+            numbers = [entry.max_risk, entry.delta, 0.0 if entry.threshold is None else entry.threshold]
+            if not all(isinstance(number, (int, float)) for number in numbers):
+                raise ValueError(f"not numbers: {numbers}")
+
     def abstains(
         self, uncertainty: Any, max_risk: float | None = None, *, min_quality: float | None = None
     ) -> np.ndarray:
@@ -200,8 +206,8 @@ def abstention_threshold(
     Example:
 
     ```python
-    >>> found = abstention_threshold(uncertainty, wrong, max_risk=0.05)
-    >>> found.abstains(new_uncertainty)
+    >>> threshold = abstention_threshold(uncertainty, wrong, max_risk=0.05)
+    >>> threshold.abstains(new_uncertainty)
     ```
     """
     uncertainty, loss = checked_arrays(uncertainty=uncertainty, loss=loss)
@@ -257,12 +263,12 @@ def _p_values(total: np.ndarray, rows: np.ndarray, max_risk: float, test: str) -
 
 def _failure(rows: int, n: int, risk: float, p: float, max_risk: float, delta: float) -> str:
     """Why the first test was not passed."""
-    found = f"The risk of the {rows} most certain rows ({rows / n:.0%} of {n})"
+    subject = f"The risk of the {rows} most certain rows ({rows / n:.0%} of {n})"
     if risk > max_risk:
-        return f"{found} is already {risk:.3g}, above {max_risk:g}."
+        return f"{subject} is already {risk:.3g}, above {max_risk:g}."
     return (
-        f"{found} is {risk:.3g}, too close to {max_risk:g} for so few rows to certify it (p = {p:.2g}, above delta = "
-        f"{delta:g})."
+        f"{subject} is {risk:.3g}, too close to {max_risk:g} for so few rows to certify it (p = {p:.2g}, above "
+        f"delta = {delta:g})."
     )
 
 
@@ -272,16 +278,12 @@ def _checked_test(loss: np.ndarray, test: str | None) -> str:
         raise ValueError("There is nothing to fit: no rows.")
     if test not in (None, *TESTS):
         raise ValueError(f"`test` is {test!r}; it must be {' or '.join(map(repr, TESTS))}.")
-    wrong = np.flatnonzero((loss < 0) | (loss > 1))
-    if len(wrong):
-        raise ValueError(f"`loss` is {loss[wrong[0]]} at position {wrong[0]}; it must lie in [0, 1].")
-    between = np.flatnonzero((loss > 0) & (loss < 1))
-    if test == "binomial" and len(between):
-        raise ValueError(
-            f"`loss` is {loss[between[0]]} at position {between[0]}; the binomial test needs losses of 0 and 1. Use "
-            "`test='hoeffding-bentkus'`."
-        )
-    return test or ("hoeffding-bentkus" if len(between) else "binomial")
+    check_unit_range("loss", loss)
+    binary = (loss == 0) | (loss == 1)
+    if test == "binomial":
+        advice = "the binomial test needs losses of 0 and 1. Use `test='hoeffding-bentkus'`"
+        check_values("loss", loss, binary, advice)
+    return test or ("binomial" if binary.all() else "hoeffding-bentkus")
 
 
 def _check_settings(max_risk: float, delta: float, min_coverage: float) -> None:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from ..errors import UserError
-from ..metrics.arrays import checked_arrays
 from ..models.uncertainty_file import damaged, read_uncertainty, write_uncertainty
 from ..versions import package_versions
 from . import AbstentionThreshold, AbstentionThresholds, IsotonicConfidence, ReferenceQuantiles
 from . import reference_quantiles as quantiles_of
-from .stored import Stored
+from .stored import Stored, reading_part
 
 
-Part = TypeVar("Part", bound=Stored)
 #: Parts that are maps of plain values.
 PLAIN = ("settings", "data", "definitions", "versions")
+#: Parts that are fitted.
+FITTED: dict[str, type[Stored]] = {
+    "reference_quantiles": ReferenceQuantiles,
+    "confidence": IsotonicConfidence,
+    "abstention": AbstentionThresholds,
+}
 
 
 @dataclass(frozen=True)
@@ -70,25 +74,18 @@ class UncertaintyCalibration:
         risks: Iterable[float],
         delta: float = 0.1,
         test: str | None = None,
-        **words: Any,
+        **descriptions: Any,
     ) -> UncertaintyCalibration:
         """
         From an uncertainty and a quality in [0, 1] for each row of calibration data; the loss is 1 - quality. Without
-        qualities there is neither a confidence nor a threshold. `words` are `data`,
-        `definitions` and `weights`.
+        qualities there is neither a confidence nor a threshold. `descriptions` are `data`, `definitions` and
+        `weights`.
         """
-        quantiles = quantiles_of(uncertainty)
-        if quality is None:
-            return cls(scorer, settings, quantiles, versions=package_versions(), **words)
-        return cls(
-            scorer,
-            settings,
-            quantiles,
-            IsotonicConfidence.fit(uncertainty, quality),
-            AbstentionThresholds.fit(uncertainty, 1 - quality, risks, delta, test=test),
-            versions=package_versions(),
-            **words,
-        )
+        quantiles, confidence, abstention = quantiles_of(uncertainty), None, None
+        if quality is not None:
+            confidence = IsotonicConfidence.fit(uncertainty, quality)
+            abstention = AbstentionThresholds.fit(uncertainty, 1 - quality, risks, delta, test=test)
+        return cls(scorer, settings, quantiles, confidence, abstention, versions=package_versions(), **descriptions)
 
     @classmethod
     def read(cls, name: str) -> UncertaintyCalibration | None:
@@ -104,31 +101,19 @@ class UncertaintyCalibration:
         for part in PLAIN:
             if not isinstance(content.get(part, {}), dict):
                 raise damaged(name, part, f"it must be a map, not {content[part]!r}")
-        quantiles = _part(content, "reference_quantiles", ReferenceQuantiles, name)
-        if quantiles is None:
+        if "reference_quantiles" not in content:
             raise damaged(name, "reference_quantiles", "it is missing")
-        return cls(
-            content["scorer"],
-            content.get("settings", {}),
-            quantiles,
-            _part(content, "confidence", IsotonicConfidence, name),
-            _part(content, "abstention", AbstentionThresholds, name),
-            **{part: content.get(part, {}) for part in PLAIN if part != "settings"},
-            weights=content.get("weights"),
-        )
+        parts: dict[str, Any] = {part: content.get(part, {}) for part in PLAIN}
+        for part in FITTED.keys() & content.keys():
+            with reading_part(name, part):
+                parts[part] = FITTED[part].from_checked_dict(content[part])
+        return cls(scorer=content["scorer"], weights=content.get("weights"), **parts)
 
     def write(self, folder: str | Path) -> None:
         """Puts it into the `uncertainty.json` of a folder, beside what else stands there."""
-        write_uncertainty(
-            folder,
-            scorer=self.scorer,
-            settings=self.settings,
-            reference_quantiles=self.reference_quantiles.to_dict(),
-            confidence=None if self.confidence is None else self.confidence.to_dict(),
-            abstention=None if self.abstention is None else self.abstention.to_dict(),
-            **{part: getattr(self, part) for part in PLAIN if part != "settings"},
-            weights=self.weights,
-        )
+        parts = {part.name: getattr(self, part.name) for part in fields(self)}
+        plain = {name: part.to_dict() if isinstance(part, Stored) else part for name, part in parts.items()}
+        write_uncertainty(folder, **plain)
 
     def threshold(self, max_risk: float | None, min_quality: float | None) -> AbstentionThreshold:
         """The threshold for a risk or a quality; raises where there is none for it, and names those there are."""
@@ -141,37 +126,3 @@ class UncertaintyCalibration:
             return self.abstention.at(max_risk, min_quality=min_quality)
         except ValueError as error:
             raise UserError(f"{error} Others: clue-hf calibrate MODEL --config CONFIG.yaml --risks ...") from error
-
-
-def _part(content: dict[str, Any], part: str, kind: type[Part], name: str) -> Part | None:
-    """One fitted part, or `None` where there is none."""
-    if part not in content:
-        return None
-    try:
-        found = kind.from_dict(content[part])
-        _check(found)
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise damaged(name, part, f"{type(error).__name__}: {error}") from error
-    return found
-
-
-def _check(part: Stored) -> None:
-    """Raises where the numbers of a part are not such as are ever fitted."""
-    if isinstance(part, ReferenceQuantiles):
-        _check_ascending(part.quantiles, 2)
-    elif isinstance(part, IsotonicConfidence):
-        _check_ascending(part.uncertainty, 1)
-        [quality] = checked_arrays(quality=part.quality)
-        if len(quality) != len(part.uncertainty) or (np.diff(quality) > 0).any() or quality[0] > 1 or quality[-1] < 0:
-            raise ValueError("the qualities must fall within 1 and 0, one for each uncertainty")
-    elif isinstance(part, AbstentionThresholds):
-        for entry in part.thresholds:
-            numbers = [entry.max_risk, entry.delta, 0.0 if entry.threshold is None else entry.threshold]
-            if not all(isinstance(number, (int, float)) for number in numbers):
-                raise ValueError(f"no numbers: {numbers}")
-
-
-def _check_ascending(values: Any, least: int) -> None:
-    [numbers] = checked_arrays(numbers=values)
-    if len(numbers) < least or (np.diff(numbers) < 0).any():
-        raise ValueError(f"the numbers must ascend, and be {least} at least")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -21,13 +21,14 @@ import numpy as np
 from scipy.special import expit, logit, softmax
 
 from ..metrics.classification import Answers, checked_answers, checked_probabilities
+from .confidence import isotonic_knots
 from .stored import Stored
 
 
 #: Where logarithms stop, next to 0 and to 1 (as in netcal and betacal).
 EPSILON = float(np.finfo(np.float64).eps)
 #: Where the logarithm of a probability stops for the temperature: the least that single precision has.
-SMALLEST = float(np.finfo(np.float32).tiny)
+MIN_PROBABILITY = float(np.finfo(np.float32).tiny)
 #: The temperatures to choose from. Where all answers are right the best would be 0.
 TEMPERATURES = (0.01, 100.0)
 
@@ -82,12 +83,12 @@ class TemperatureCalibrator(Calibrator):
     def _fit(cls, answers: Answers) -> Self:
         from scipy.optimize import brentq
 
-        logits = np.log(np.maximum(answers.probabilities, SMALLEST))
-        of_label = logits[np.arange(answers.n), answers.labels]
+        logits = np.log(np.maximum(answers.probabilities, MIN_PROBABILITY))
+        label_logits = logits[np.arange(answers.n), answers.labels]
 
         def slope(inverse: float) -> float:
             """The derivative of the (convex) loss by 1 / T: expected minus observed logit."""
-            return float((softmax(inverse * logits, axis=1) * logits).sum(axis=1).mean() - of_label.mean())
+            return float((softmax(inverse * logits, axis=1) * logits).sum(axis=1).mean() - label_logits.mean())
 
         low, high = 1 / TEMPERATURES[1], 1 / TEMPERATURES[0]
         if slope(low) >= 0:
@@ -97,35 +98,43 @@ class TemperatureCalibrator(Calibrator):
         return cls(float(1 / brentq(slope, low, high, xtol=1e-12)))
 
     def _map(self, probabilities: np.ndarray) -> np.ndarray:
-        return softmax(np.log(np.maximum(probabilities, SMALLEST)) / self.temperature, axis=1)
+        return softmax(np.log(np.maximum(probabilities, MIN_PROBABILITY)) / self.temperature, axis=1)
 
 
 class OneVsRest(Calibrator):
-    """A map for each class, then rows that sum to 1."""
+    """A map for each class, then rows that sum to 1. Each field of a subclass holds one parameter of every class."""
 
-    @abstractmethod
-    def _map_class(self, c: int, probability: np.ndarray) -> np.ndarray: ...
-
-    @property
-    @abstractmethod
-    def _num_classes(self) -> int: ...
-
-    def _map(self, probabilities: np.ndarray) -> np.ndarray:
-        if probabilities.shape[1] != self._num_classes:
-            shape = probabilities.shape
-            raise ValueError(f"`probabilities` has {shape[1]} classes; the calibrator has {self._num_classes}.")
-        mapped = np.column_stack([self._map_class(c, column) for c, column in enumerate(probabilities.T)])
-        sums = mapped.sum(axis=1, keepdims=True)
-        return np.where(sums > 0, mapped / np.where(sums > 0, sums, 1), probabilities)
+    #: The parameters of the identity.
+    identity: ClassVar[tuple[Any, ...]]
 
     @staticmethod
-    def _classes(answers: Answers) -> list[tuple[np.ndarray, np.ndarray] | None]:
-        """For each class its probability and whether it is the label; `None` where it always or never is."""
-        targets = [answers.labels == c for c in range(answers.num_classes)]
-        return [
-            (answers.probabilities[:, c], target.astype(float)) if 0 < target.sum() < answers.n else None
-            for c, target in enumerate(targets)
+    @abstractmethod
+    def _fit_class(probability: np.ndarray, target: np.ndarray) -> tuple[Any, ...]:
+        """The parameters of a class, from its probability and whether it is the label (1 or 0)."""
+
+    @staticmethod
+    @abstractmethod
+    def _map_class(probability: np.ndarray, *parameters: Any) -> np.ndarray: ...
+
+    @classmethod
+    def _fit(cls, answers: Answers) -> Self:
+        targets = [(answers.labels == c).astype(float) for c in range(answers.num_classes)]
+        classes = [
+            cls._fit_class(probability, target) if 0 < target.sum() < answers.n else cls.identity
+            for probability, target in zip(answers.probabilities.T, targets, strict=True)
         ]
+        return cls(*(list(values) for values in zip(*classes, strict=True)))
+
+    def _map(self, probabilities: np.ndarray) -> np.ndarray:
+        classes = list(zip(*(getattr(self, field.name) for field in fields(self)), strict=True))  # type: ignore[arg-type]
+        if probabilities.shape[1] != len(classes):
+            raise ValueError(
+                f"`probabilities` has {probabilities.shape[1]} classes; the calibrator has {len(classes)}."
+            )
+        columns = zip(probabilities.T, classes, strict=True)
+        mapped = np.column_stack([self._map_class(column, *parameters) for column, parameters in columns])
+        sums = mapped.sum(axis=1, keepdims=True)
+        return np.where(sums > 0, mapped / np.where(sums > 0, sums, 1), probabilities)
 
 
 @dataclass(frozen=True)
@@ -141,28 +150,17 @@ class IsotonicCalibrator(OneVsRest):
     """
 
     name = "isotonic"
+    identity = [0.0, 1.0], [0.0, 1.0]
     knots: list[list[float]]
     values: list[list[float]]
 
-    @classmethod
-    def _fit(cls, answers: Answers) -> Self:
-        from sklearn.isotonic import IsotonicRegression
+    @staticmethod
+    def _fit_class(probability: np.ndarray, target: np.ndarray) -> tuple[list[float], list[float]]:
+        return isotonic_knots(probability, target, increasing=True)
 
-        knots, values = [], []
-        for of_class in cls._classes(answers):
-            if of_class is None:
-                of_class = np.array([0.0, 1.0]), np.array([0.0, 1.0])
-            fitted = IsotonicRegression(y_min=0, y_max=1).fit(*of_class)
-            knots.append(fitted.X_thresholds_.tolist())
-            values.append(fitted.y_thresholds_.tolist())
-        return cls(knots, values)
-
-    @property
-    def _num_classes(self) -> int:
-        return len(self.knots)
-
-    def _map_class(self, c: int, probability: np.ndarray) -> np.ndarray:
-        return np.interp(probability, self.knots[c], self.values[c])
+    @staticmethod
+    def _map_class(probability: np.ndarray, *parameters: list[float]) -> np.ndarray:
+        return np.interp(probability, *parameters)
 
 
 @dataclass(frozen=True)
@@ -177,13 +175,9 @@ class PlattCalibrator(OneVsRest):
     """
 
     name = "platt"
+    identity = (1.0, 0.0)
     slopes: list[float]
     intercepts: list[float]
-
-    @classmethod
-    def _fit(cls, answers: Answers) -> Self:
-        curves = [(1.0, 0.0) if of_class is None else cls._fit_class(*of_class) for of_class in cls._classes(answers)]
-        return cls([slope for slope, _ in curves], [intercept for _, intercept in curves])
 
     @staticmethod
     def _fit_class(probability: np.ndarray, target: np.ndarray) -> tuple[float, float]:
@@ -198,12 +192,10 @@ class PlattCalibrator(OneVsRest):
         )
         return slope, intercept
 
-    @property
-    def _num_classes(self) -> int:
-        return len(self.slopes)
-
-    def _map_class(self, c: int, probability: np.ndarray) -> np.ndarray:
-        return expit(self.slopes[c] * logit(_inside(probability)) + self.intercepts[c])
+    @staticmethod
+    def _map_class(probability: np.ndarray, *parameters: float) -> np.ndarray:
+        slope, intercept = parameters
+        return expit(slope * logit(_inside(probability)) + intercept)
 
 
 @dataclass(frozen=True)
@@ -218,16 +210,10 @@ class BetaCalibrator(OneVsRest):
     """
 
     name = "beta"
+    identity = (1.0, 1.0, 0.0)
     a: list[float]
     b: list[float]
     c: list[float]
-
-    @classmethod
-    def _fit(cls, answers: Answers) -> Self:
-        curves = [
-            (1.0, 1.0, 0.0) if of_class is None else cls._fit_class(*of_class) for of_class in cls._classes(answers)
-        ]
-        return cls(*(list(numbers) for numbers in zip(*curves, strict=True)))
 
     @staticmethod
     def _fit_class(probability: np.ndarray, target: np.ndarray) -> tuple[float, ...]:
@@ -237,22 +223,20 @@ class BetaCalibrator(OneVsRest):
         """
         from sklearn.metrics import log_loss
 
-        features, found = _beta_features(probability), []
+        features, maxima = _beta_features(probability), []
         for used in ([0, 1], [0], [1], []):
             weights = np.zeros(2)
             weights[used], intercept = _logistic(features[:, used], target)
             if weights.min() >= 0:
-                found.append((log_loss(target, expit(features @ weights + intercept)), *weights.tolist(), intercept))
+                maxima.append((log_loss(target, expit(features @ weights + intercept)), *weights.tolist(), intercept))
                 if len(used) == 2:
                     break
-        return min(found)[1:]
+        return min(maxima)[1:]
 
-    @property
-    def _num_classes(self) -> int:
-        return len(self.a)
-
-    def _map_class(self, c: int, probability: np.ndarray) -> np.ndarray:
-        return expit(_beta_features(probability) @ np.array([self.a[c], self.b[c]]) + self.c[c])
+    @staticmethod
+    def _map_class(probability: np.ndarray, *parameters: float) -> np.ndarray:
+        *weights, intercept = parameters
+        return expit(_beta_features(probability) @ np.array(weights) + intercept)
 
 
 #: The calibrators by name.

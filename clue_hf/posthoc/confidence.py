@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..metrics.arrays import checked_arrays
-from .stored import Stored
+from .stored import Stored, check_ascending
 
 
 @dataclass(frozen=True)
@@ -31,17 +31,28 @@ class IsotonicConfidence(Stored):
     @classmethod
     def fit(cls, uncertainty: Any, quality: Any) -> IsotonicConfidence:
         """Least squares among all decreasing maps, on one uncertainty and one quality (0 to 1) per item."""
-        from sklearn.isotonic import IsotonicRegression
-
         uncertainty, quality = checked_arrays(uncertainty=uncertainty, quality=quality)
         if len(quality) == 0:
             raise ValueError("There is nothing to fit: no items.")
-        fitted = IsotonicRegression(y_min=0, y_max=1, increasing=False).fit(uncertainty, quality)
-        return cls(fitted.X_thresholds_.tolist(), fitted.y_thresholds_.tolist())
+        return cls(*isotonic_knots(uncertainty, quality, increasing=False))
+
+    def check(self) -> None:
+        check_ascending(self.uncertainty, 1)
+        [quality] = checked_arrays(quality=self.quality)
+        if len(quality) != len(self.uncertainty) or (np.diff(quality) > 0).any() or quality[0] > 1 or quality[-1] < 0:
+            raise ValueError("the qualities must fall within 1 and 0, one for each uncertainty")
 
     def __call__(self, uncertainty: Any) -> np.ndarray:
         """The confidence that goes with each uncertainty."""
         return np.interp(np.asarray(uncertainty, float), self.uncertainty, self.quality)
+
+
+def isotonic_knots(x: np.ndarray, y: np.ndarray, increasing: bool) -> tuple[list[float], list[float]]:
+    """The knots of the isotonic regression of y, in [0, 1], on x, and its value at each."""
+    from sklearn.isotonic import IsotonicRegression
+
+    fitted = IsotonicRegression(y_min=0, y_max=1, increasing=increasing).fit(x, y)
+    return fitted.X_thresholds_.tolist(), fitted.y_thresholds_.tolist()
 
 
 def cross_fitted_confidence(uncertainty: Any, quality: Any, folds: int = 5, seed: int = 0) -> np.ndarray | None:
@@ -57,7 +68,6 @@ def cross_fitted_confidence(uncertainty: Any, quality: Any, folds: int = 5, seed
     confidence = np.empty(n)
     for number in range(folds):
         held_out = fold == number
-        confidence[held_out] = IsotonicConfidence.fit(uncertainty[~held_out], quality[~held_out])(
-            uncertainty[held_out]
-        )
+        fitted = IsotonicConfidence.fit(uncertainty[~held_out], quality[~held_out])
+        confidence[held_out] = fitted(uncertainty[held_out])
     return confidence

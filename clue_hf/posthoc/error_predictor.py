@@ -9,12 +9,44 @@ import numpy as np
 import torch
 
 from ..data.targets import TargetScale
+from ..metrics.arrays import checked_arrays
 from ..tasks.regression import RegressionTask
-from .normalizer import ErrorNormalizer
+from .stored import Stored
 
 
 #: The kinds of error predictors, by the name users give.
 ERROR_PREDICTORS = ("deup",)
+
+
+@dataclass(frozen=True)
+class ErrorNormalizer(Stored):
+    """
+    `(error - low) / (high - low)`, clipped to [0, 1]: the uncertainty of a model that predicts the error of another
+    (DEUP). The bounds are the least and the largest error predicted on validation data.
+
+    Args:
+        low, high (`float`):
+            The bounds. Where they are equal, errors above them become 1, all others 0.
+    """
+
+    name = "error_normalizer"
+    low: float
+    high: float
+
+    @classmethod
+    def fit(cls, predicted_error: Any) -> ErrorNormalizer:
+        """The bounds of the errors that were predicted on validation data."""
+        [errors] = checked_arrays(predicted_error=predicted_error)
+        if len(errors) == 0:
+            raise ValueError("There is nothing to fit: no errors.")
+        return cls(float(errors.min()), float(errors.max()))
+
+    def __call__(self, predicted_error: Any) -> np.ndarray:
+        """The uncertainty that goes with each predicted error."""
+        [errors] = checked_arrays(predicted_error=predicted_error)
+        if self.low == self.high:
+            return (errors > self.high).astype(float)
+        return np.clip((errors - self.low) / (self.high - self.low), 0, 1)
 
 
 @dataclass(frozen=True)
@@ -40,7 +72,8 @@ class ErrorPredictor:
         self.model.eval()
         mean = RegressionTask(self.model).moments(self.model, inputs).mean
         self.model.train(training)
-        return unscaled(self.model.config, mean.double().cpu().numpy())
+        scale = TargetScale.of_config(self.model.config) or TargetScale()
+        return mean.double().cpu().numpy() * scale.std + scale.mean
 
     def uncertainty(self, inputs: dict[str, Any]) -> np.ndarray:
         """The uncertainty of each example."""
@@ -55,9 +88,3 @@ def halves(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """
     order = np.random.default_rng(seed).permutation(count)
     return np.sort(order[: (count + 1) // 2]), np.sort(order[(count + 1) // 2 :])
-
-
-def unscaled(config: Any, predicted: np.ndarray) -> np.ndarray:
-    """Predictions of a model in the units of what it was trained on."""
-    scale = TargetScale.of_config(config) or TargetScale()
-    return predicted * scale.std + scale.mean

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..metrics.arrays import checked_arrays
-from .stored import Stored
+from .stored import Stored, check_ascending
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,9 @@ class ReferenceQuantiles(Stored):
 
     name = "reference_quantiles"
     quantiles: list[float]
+
+    def check(self) -> None:
+        check_ascending(self.quantiles, 2)
 
     def percentile_of(self, uncertainty: Any) -> np.ndarray:
         """

@@ -9,8 +9,8 @@ from .quantile import QuantileCalibrator
 
 
 #: Calibrators by what a model predicts.
-CALIBRATORS_OF = {"text": (), "classes": tuple(CALIBRATORS), "numbers": (QuantileCalibrator.name,)}
-EVERY_CALIBRATOR = tuple(name for names in CALIBRATORS_OF.values() for name in names)
+CALIBRATORS_BY_FAMILY = {"text": (), "classes": tuple(CALIBRATORS), "numbers": (QuantileCalibrator.name,)}
+EVERY_CALIBRATOR = tuple(name for names in CALIBRATORS_BY_FAMILY.values() for name in names)
 
 
 def check_posthoc(
@@ -37,10 +37,10 @@ def check_posthoc(
     chosen = [name for name, value in options.items() if value is not None]
     if family == "text" and chosen:
         raise UserError(f"{chosen[0]} is not supported for language models.")
-    if calibrator is not None and calibrator not in CALIBRATORS_OF[family]:
+    if calibrator is not None and calibrator not in CALIBRATORS_BY_FAMILY[family]:
         raise UserError(
             f"The calibrator {calibrator!r} is not supported for models that predict {family}: use "
-            f"{', '.join(CALIBRATORS_OF[family])}."
+            f"{', '.join(CALIBRATORS_BY_FAMILY[family])}."
         )
     if error_predictor is not None and error_predictor not in ERROR_PREDICTORS:
         raise UserError(f"error_predictor must be one of {', '.join(ERROR_PREDICTORS)}, not {error_predictor!r}.")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from transformers.utils import logging
@@ -12,10 +10,9 @@ from transformers.utils import logging
 from ..models.loading import load_regressor
 from ..models.uncertainty_file import damaged
 from .calibrators import CALIBRATORS
-from .error_predictor import ErrorPredictor
-from .normalizer import ErrorNormalizer
+from .error_predictor import ErrorNormalizer, ErrorPredictor
 from .quantile import QuantileCalibrator
-from .stored import Stored
+from .stored import reading_part
 
 
 logger = logging.get_logger(__name__)
@@ -53,8 +50,8 @@ def stored_calibrator(name: str, stored: dict[str, Any], numbers: bool) -> Any:
         )
         return None
     kinds: dict[str, Any] = {QuantileCalibrator.name: QuantileCalibrator} if numbers else dict(CALIBRATORS)
-    with _named(name, "calibrator"):
-        return _read(kinds[content["name"]], content)
+    with reading_part(name, "calibrator", advice=FITTED_IN_TRAINING):
+        return kinds[content["name"]].from_checked_dict(content)
 
 
 def stored_error_predictor(
@@ -64,36 +61,9 @@ def stored_error_predictor(
     content = stored.get("error_predictor")
     if content is None:
         return None
-    with _named(name, "error_predictor"):
+    with reading_part(name, "error_predictor", advice=FITTED_IN_TRAINING):
         folder = content["folder"]
         if not isinstance(folder, str):
             raise TypeError(f"its folder must be a name, not {folder!r}")
-        normalizer = None if numbers else _read(ErrorNormalizer, content["normalizer"])
+        normalizer = None if numbers else ErrorNormalizer.from_checked_dict(content["normalizer"])
     return ErrorPredictor(load_regressor(name, dtype, folder).to(device).eval(), normalizer)
-
-
-def _read(kind: type[Stored], content: dict[str, Any]) -> Any:
-    """One fitted part, whose numbers are such as can be used."""
-    part = kind.from_dict(content)
-    first, *others = (_structure(value) for key, value in content.items() if key not in ("name", "version"))
-    if any(other != first for other in others):
-        raise ValueError("its lists differ in length")
-    return part
-
-
-def _structure(value: Any) -> list[Any] | None:
-    """The lengths of nested lists; raises where they hold anything but finite numbers."""
-    if isinstance(value, list):
-        return [_structure(entry) for entry in value]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{value!r} is no number")
-    return None
-
-
-@contextmanager
-def _named(name: str, part: str) -> Iterator[None]:
-    """Names the part of a model's file that cannot be read."""
-    try:
-        yield
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise damaged(name, part, f"{type(error).__name__}: {error}", FITTED_IN_TRAINING) from error

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from ..files import write_json
+from ..metrics.arrays import checked_arrays
+from ..models.uncertainty_file import damaged
 
 
 VERSION = 1
@@ -40,6 +47,19 @@ class Stored:
             raise ValueError(f"Expected the keys {expected} of {cls.name!r}, got {list(numbers)}.")
         return cls(**numbers)
 
+    def check(self) -> None:
+        """Raises where the numbers are not such as are ever fitted: not finite, or lists that differ in length."""
+        first, *others = (_lengths(getattr(self, field.name)) for field in fields(self))  # type: ignore[arg-type]
+        if any(other != first for other in others):
+            raise ValueError("its lists differ in length")
+
+    @classmethod
+    def from_checked_dict(cls, content: dict[str, Any]) -> Self:
+        """[`from_dict`] of a file that somebody may have edited: see [`check`]."""
+        stored = cls.from_dict(content)
+        stored.check()
+        return stored
+
     def save(self, path: str | Path) -> None:
         """Writes a JSON file."""
         write_json(path, self.to_dict(), indent=None, allow_nan=False, default=None)
@@ -48,3 +68,28 @@ class Stored:
     def load(cls, path: str | Path) -> Self:
         """Reads a file that `save` wrote."""
         return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+
+
+def check_ascending(values: Any, at_least: int) -> None:
+    """Raises where numbers do not ascend, or are fewer than that."""
+    [numbers] = checked_arrays(numbers=values)
+    if len(numbers) < at_least or (np.diff(numbers) < 0).any():
+        raise ValueError(f"the numbers must ascend, and be at least {at_least}")
+
+
+def _lengths(value: Any) -> list[Any] | None:
+    """The lengths of nested lists; raises where they hold anything but finite numbers."""
+    if isinstance(value, list):
+        return [_lengths(entry) for entry in value]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is not a number")
+    return None
+
+
+@contextmanager
+def reading_part(name: str, part: str, **advice: str) -> Iterator[None]:
+    """Names the part of a model's `uncertainty.json` that cannot be read; `advice` as in [`damaged`]."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise damaged(name, part, f"{type(error).__name__}: {error}", **advice) from error

@@ -24,7 +24,7 @@ from ..tasks.passes import PassTask
 
 
 logger = logging.get_logger(__name__)
-#: Seed of the masks of dropout, wherever nobody gives another one: the same in training's report, evaluation and use.
+#: Default seed of the dropout masks: the same in training's report, evaluation and use.
 SEED = 42
 NOT_FINITE = "Has the training diverged, or does the model overflow in this precision (use float32)?"
 
@@ -58,7 +58,7 @@ class Predictor(ABC):
 
     @abstractmethod
     def predict(self, inputs: Any, batch_size: int, first_row: int = 0, **options: Any) -> tuple[list[Answer], bool]:
-        """An answer for each input, and whether a single one was given, not a list."""
+        """An answer for each input, and whether the input was a single one, not a list."""
 
     def fingerprint(self) -> str:
         """A short text that changes when the model is trained further, or loaded in another precision."""
@@ -94,9 +94,27 @@ class RowPredictor(Predictor):
     def batch_arrays(self, inputs: dict[str, torch.Tensor]) -> tuple[np.ndarray, ...]:
         """What the model says of a batch: arrays of one row per example."""
 
-    def run(self, rows: Rows, batch_size: int, **options: Any) -> list[np.ndarray]:
-        """The [`batch_arrays`] of all rows, in order; `options` are those of [`predict_rows`]."""
-        return predict_rows(self.model, rows, batch_size, self.batch_arrays, **options)
+    def run(self, rows: Rows, batch_size: int, numbers: np.ndarray | None = None, **options: Any) -> list[np.ndarray]:
+        """
+        The [`batch_arrays`] of all rows, in order; raises with the number of the first row for which they are not
+        finite. `options` are those of [`predict_rows`].
+        """
+        arrays = predict_rows(self.model, rows, batch_size, self.batch_arrays, **options)
+        bad = np.flatnonzero(~np.isfinite(np.column_stack(arrays)).all(axis=1))
+        if len(bad):
+            number = bad[0] if numbers is None else numbers[bad[0]]
+            raise UserError(f"The prediction for row {number} (counted from 0) is not finite. {NOT_FINITE}")
+        return arrays
+
+    @abstractmethod
+    def raw(self, rows: Rows, batch_size: int, *args: Any, **options: Any) -> Any:
+        """What the model says of some rows, before its calibrator; `options` are those of [`run`]."""
+
+    def calibrated(self, rows: Rows, batch_size: int, first_row: int, description: str | None = None) -> Any:
+        """What the model says of some rows, after its calibrator."""
+        numbers = np.arange(first_row, first_row + len(rows))
+        predictions = self.raw(rows, batch_size, numbers=numbers, description=description)
+        return predictions if self.calibrator is None else predictions.calibrated(self.calibrator)
 
     def predict(self, inputs: Any, batch_size: int, first_row: int = 0, **options: Any) -> tuple[list[Answer], bool]:
         single = self.inputs.is_single(inputs)
@@ -138,7 +156,7 @@ def predict_rows(
 
 
 def chosen_passes(model: Any, mc_samples: int | None, task: str) -> int:
-    """The number of passes with dropout: as given, or the usual one; raises where the model has none to make."""
+    """The number of passes with dropout, by default that of the task; raises where the model has no dropout."""
     if mc_samples is None:
         return default_passes(model, task)
     if mc_samples < 0:
@@ -146,10 +164,3 @@ def chosen_passes(model: Any, mc_samples: int | None, task: str) -> int:
     if mc_samples and not has_dropout(model):
         raise NoDropoutError("The model has no dropout, so that all its passes are the same: leave mc_samples at 0.")
     return mc_samples
-
-
-def check_finite(values: np.ndarray, numbers: np.ndarray, what: str) -> None:
-    """Raises with the number of the first row whose values are not finite."""
-    bad = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
-    if len(bad):
-        raise UserError(f"{what} row {numbers[bad[0]]} (counted from 0) is not finite. {NOT_FINITE}")

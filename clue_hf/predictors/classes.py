@@ -14,7 +14,7 @@ from ..inputs.labels import class_names_of
 from ..metrics import normalized_entropy
 from ..posthoc import Calibrator, ErrorPredictor
 from ..tasks import ClassificationTask
-from .base import SEED, Answer, RowPredictor, check_finite, chosen_passes
+from .base import SEED, Answer, RowPredictor, chosen_passes
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,11 @@ class ClassPredictor(RowPredictor):
         task = ClassificationTask(model, chosen_passes(model, mc_samples, "classification"), seed)
         super().__init__(model, inputs, task, calibrator, error_predictor)
         self.names = class_names_of(model)
-        self.scorer = "normalized_entropy" if error_predictor is None else "predicted_error"
-        self.definition = (
-            "entropy of the probabilities / ln(number of classes)"
-            if error_predictor is None
-            else "error predicted by a second model, between the bounds of the validation data"
-        )
+        if error_predictor is None:
+            self.scorer, self.definition = "normalized_entropy", "entropy of the probabilities / ln(number of classes)"
+        else:
+            self.scorer = "predicted_error"
+            self.definition = "error predicted by a second model, between the bounds of the validation data"
 
     def batch_arrays(self, inputs: dict[str, torch.Tensor]) -> tuple[np.ndarray, ...]:
         probabilities = self.task.log_probabilities(self.model, inputs).double().softmax(-1).cpu().numpy()
@@ -78,22 +77,14 @@ class ClassPredictor(RowPredictor):
             return (probabilities,)
         return probabilities, self.error_predictor.uncertainty(inputs)
 
-    def raw(
-        self, rows: Rows, batch_size: int, labels: Any = None, first_row: int = 0, **options: Any
-    ) -> ClassPredictions:
-        """What the model says of some rows, before its calibrator; `options` are those of [`run`]."""
+    def raw(self, rows: Rows, batch_size: int, labels: Any = None, **options: Any) -> ClassPredictions:
         probabilities, *uncertainty = self.run(rows, batch_size, **options)
-        numbers = np.arange(first_row, first_row + len(rows))
-        for values in (probabilities, *uncertainty):
-            check_finite(values, numbers, "The prediction for")
         return ClassPredictions(probabilities, labels, *uncertainty)
 
     def answers(
         self, rows: Rows, batch_size: int, first_row: int, description: str | None = None, **options: Any
     ) -> list[Answer]:
-        predictions = self.raw(rows, batch_size, first_row=first_row, description=description)
-        if self.calibrator is not None:
-            predictions = predictions.calibrated(self.calibrator)
+        predictions = self.calibrated(rows, batch_size, first_row, description)
         columns = zip(predictions.answers, predictions.confidence, predictions.uncertainty, strict=True)
         return [
             {"label": self.names[number], "score": float(score), "uncertainty": float(uncertainty)}

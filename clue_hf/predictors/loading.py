@@ -26,7 +26,7 @@ from ..models.loading import (
     load_with_members,
 )
 from ..models.safety import check_folder
-from ..models.uncertainty_file import UNCERTAINTY_FILE, read_uncertainty
+from ..models.uncertainty_file import UNCERTAINTY_FILE, optional_file, read_uncertainty
 from ..offline import notice_missing_network
 from ..posthoc.calibration_file import UncertaintyCalibration
 from ..posthoc.saved import stored_calibrator, stored_error_predictor, stored_min_variance, stored_passes
@@ -54,28 +54,24 @@ def load_predictor(
     **settings: Any,
 ) -> Any:
     """
-    What answers with a model of any kind, as it was trained, calibrated and saved; every command and the pipeline use
+    The predictor of a model of any kind, as it was trained, calibrated and saved; every command and the pipeline use
     it. An adapter comes with the model that it was trained for.
     """
     settings = {key: value for key, value in settings.items() if value is not None}
     config, stored = read_config(name), read_uncertainty(name)
     inputs = replace(InputSettings.from_file(name, stored), **(columns or {}))
-    calibrated = {} if calibration is None else calibration.settings
     if config_kind(config).family == "text":
         model, tokenizer = language_model(name, dtype)
-        if mc_samples is not None:
-            settings["mc_samples"] = mc_samples
-        if seed is not None:
-            settings["seed"] = seed
+        chosen = {"mc_samples": mc_samples, "seed": seed}
+        settings |= {key: value for key, value in chosen.items() if value is not None}
         return text_predictor(model.to(device), tokenizer, scorers, calibration, inputs, **settings)
     check_whole(name)
     if scorers is not None:
         raise UserError(f"`scorer` is for models that write texts, and {name!r} does not.")
-    if mc_samples is None:
-        mc_samples = calibrated.get("mc_samples")
-    return _row_predictor(
-        name, config, stored, device, dtype, inputs, {**calibrated, **settings}, mc_samples, min_variance, seed
-    )
+    overrides = {**({} if calibration is None else calibration.settings), **settings}
+    passes = overrides.pop("mc_samples", None)
+    passes = passes if mc_samples is None else mc_samples
+    return _row_predictor(name, config, stored, device, dtype, inputs, overrides, passes, min_variance, seed)
 
 
 def text_predictor(
@@ -86,7 +82,7 @@ def text_predictor(
     inputs: InputSettings | None = None,
     **settings: Any,
 ) -> TextPredictor:
-    """What answers with a language model; what is not given is as it was calibrated, or else as it was trained."""
+    """The predictor of a language model. Settings default to those of its calibration, or else of its training."""
     inputs = inputs or InputSettings()
     trained = {
         "source_prefix": inputs.source_prefix,
@@ -141,26 +137,20 @@ def _inside(folder: Path, place: str) -> Path:
 def base_of_adapter(name: str) -> str | None:
     """The model that a PEFT adapter was trained for, where a folder or repository holds one instead of a model."""
     if Path(name).is_dir():
-        whole, path = Path(name) / CONFIG_NAME, Path(name) / ADAPTER_FILE
-        found = None if whole.exists() or not path.exists() else str(path)
+        adapter = Path(name) / ADAPTER_FILE
+        path = None if (Path(name) / CONFIG_NAME).exists() or not adapter.exists() else str(adapter)
     elif name.startswith((".", "/", "~")):
-        return None  # there is no such folder, as loading it will say
+        return None  # there is no such folder: loading it raises
     else:
         notice_missing_network()
         try:
-            found = cached_file(
-                name,
-                ADAPTER_FILE,
-                _raise_exceptions_for_missing_entries=False,
-                _raise_exceptions_for_gated_repo=False,
-                _raise_exceptions_for_connection_errors=False,
-            )
+            path = optional_file(name, ADAPTER_FILE)
         except OSError:
-            return None  # there is no such repository, as loading it will say
-    if found is None:
+            return None  # there is no such repository: loading it raises
+    if path is None:
         return None
     try:
-        return str(json.loads(Path(found).read_text(encoding="utf-8"))["base_model_name_or_path"])
+        return str(json.loads(Path(path).read_text(encoding="utf-8"))["base_model_name_or_path"])
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{ADAPTER_FILE} of {name!r} is damaged ({type(error).__name__}: {error}).") from error
 
@@ -205,18 +195,19 @@ def _row_predictor(
     load = partial(load_regressor if numbers else load_classifier, name, dtype=dtype)
     model = load_with_members(name, load).to(device)
     inputs = make_inputs(load_processing_class(name, config), settings)
-    known = ("mc_samples", *inputs.used_settings)
-    if unknown := [key for key in overrides if key not in known]:
+    if unknown := [key for key in overrides if key not in inputs.used_settings]:
         raise UserError(f"`{unknown[0]}` is not a setting of {name!r}, which writes no texts.")
-    inputs.settings = settings.overridden(**{key: value for key, value in overrides.items() if key != "mc_samples"})
-    passes = stored_passes(name, stored) if mc_samples is None else mc_samples
-    errors = stored_error_predictor(name, stored, dtype, device, numbers)
-    calibrator = stored_calibrator(name, stored, numbers)
-    options: dict[str, Any] = {"mc_samples": passes, "error_predictor": errors, "seed": SEED if seed is None else seed}
+    inputs.settings = settings.overridden(**overrides)
+    options: dict[str, Any] = {
+        "mc_samples": stored_passes(name, stored) if mc_samples is None else mc_samples,
+        "calibrator": stored_calibrator(name, stored, numbers),
+        "error_predictor": stored_error_predictor(name, stored, dtype, device, numbers),
+        "seed": SEED if seed is None else seed,
+    }
     if not numbers:
-        return ClassPredictor(model, inputs, calibrator=calibrator, **options)
+        return ClassPredictor(model, inputs, **options)
     least = stored_min_variance(name, stored) if min_variance is None else min_variance
-    predictor = NumberPredictor(model, inputs, calibrator=calibrator, min_variance=least, **options)
+    predictor = NumberPredictor(model, inputs, min_variance=least, **options)
     if not predictor.has_variance:
         logger.warning(
             f"{name} has no uncertainty of its own (no passes with dropout, variance head, ensemble or error "

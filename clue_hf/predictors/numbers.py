@@ -19,7 +19,7 @@ from ..models.ensemble import Ensemble
 from ..models.kind import has_variance_head
 from ..posthoc import ErrorPredictor, QuantileCalibrator
 from ..tasks import RegressionTask
-from .base import SEED, Answer, RowPredictor, check_finite, chosen_passes
+from .base import SEED, Answer, RowPredictor, chosen_passes
 
 
 #: Probabilities of the intervals that are written for every row.
@@ -83,7 +83,7 @@ class RegressionPredictions:
         pit = None
         if self.calibrator is not None and self.raw is not None:
             pit = self.calibrator.pit(self.raw.mean, self.raw.std, self.target)
-        return Forecasts(self.mean, self.std, self.target, given_pit=pit)
+        return Forecasts(self.mean, self.std, self.target, calibrated_pit=pit)
 
     @property
     def error(self) -> np.ndarray:
@@ -115,7 +115,7 @@ def check_levels(levels: Sequence[float]) -> None:
     """Raises where a probability of an interval is none, or its interval would hold everything or nothing."""
     for level in levels:
         if not 0 < level < 1:
-            raise ValueError(f"The level of an interval must be above 0 and below 1, but is {level}.")
+            raise UserError(f"`level` must lie between 0 and 1, but is {level!r}.")
 
 
 class NumberPredictor(RowPredictor):
@@ -165,10 +165,7 @@ class NumberPredictor(RowPredictor):
         levels: Sequence[float] = LEVELS,
         **options: Any,
     ) -> RegressionPredictions:
-        """What the model says of some rows, before its calibrator; `options` are those of [`run`]."""
-        mean, variance = self.run(rows, batch_size, **options)
-        numbers = np.arange(len(rows)) if numbers is None else numbers
-        check_finite(np.stack([mean, variance], 1), numbers, "The prediction for")
+        mean, variance = self.run(rows, batch_size, numbers, **options)
         clamped = int((variance < self.min_variance).sum())
         std = np.sqrt(np.maximum(variance, self.min_variance)) * self.scale.std
         mean = mean * self.scale.std + self.scale.mean
@@ -183,12 +180,8 @@ class NumberPredictor(RowPredictor):
         level: float = 0.95,
         **options: Any,
     ) -> list[Answer]:
-        if not 0 < level < 1:
-            raise UserError(f"`level` must lie between 0 and 1, but is {level!r}.")
-        numbers = np.arange(first_row, first_row + len(rows))
-        predictions = self.raw(rows, batch_size, numbers=numbers, description=description)
-        if self.calibrator is not None:
-            predictions = predictions.calibrated(self.calibrator)
+        check_levels([level])
+        predictions = self.calibrated(rows, batch_size, first_row, description)
         low, high = predictions.interval(level)
         columns = (values.tolist() for values in (predictions.mean, predictions.std, low, high))
         return [

@@ -15,6 +15,7 @@ from ..inputs.base import InputSettings
 from ..inputs.text_rows import as_texts
 from ..models.kind import unwrap
 from ..scorers import Batch, Collected, CollectionSettings, make_scorers
+from ..scorers.decoding import decoder_start
 from .base import NOT_FINITE, Answer, Predictor
 
 
@@ -22,9 +23,8 @@ def collection_settings(settings: dict[str, Any]) -> CollectionSettings:
     """Keyword arguments as settings: what is not a field of [`CollectionSettings`] goes to `generate`."""
     known = {field.name for field in dataclasses.fields(CollectionSettings)}
     own = {name: value for name, value in settings.items() if name in known}
-    rest = {name: value for name, value in settings.items() if name not in known}
-    own["generation"] = {**own.get("generation", {}), **rest}
-    return CollectionSettings(**own)
+    other = {name: value for name, value in settings.items() if name not in known}
+    return CollectionSettings(**{**own, "generation": {**own.get("generation", {}), **other}})
 
 
 class TextPredictor(Predictor):
@@ -46,14 +46,6 @@ class TextPredictor(Predictor):
         self.definitions = {name: " ".join((type(s).__doc__ or "").split()) for name, s in self.scorers.items()}
         self.definition = self.definitions[self.scorer]
         self.columns = columns or InputSettings()
-
-    def plan(self, sources: Sequence[str], first_row: int = 0, batch_size: int | None = None) -> list[Batch]:
-        """The sources as batches of similar length."""
-        return self.collector.plan(sources, first_row, batch_size)
-
-    def collect(self, batch: Batch, references: Sequence[str] | None = None) -> list[Collected]:
-        """What the model writes for a batch, with all that the scorers need; references are scored beside it."""
-        return self.collector.collect_batch(batch, references=references)
 
     def scores(self, entry: Collected, row: int) -> dict[str, float]:
         """The score of a text by every scorer; raises where one is not a number."""
@@ -77,8 +69,9 @@ class TextPredictor(Predictor):
     ) -> tuple[list[Answer], bool]:
         texts = as_texts(inputs, first_row)
         answers: dict[int, Answer] = {}
-        for batch in self.plan(texts, first_row, batch_size):
-            for place, (row, entry) in enumerate(zip(batch.rows, self.collect(batch), strict=True)):
+        for batch in self.collector.plan(texts, first_row, batch_size):
+            collected = self.collector.collect_batch(batch)
+            for place, (row, entry) in enumerate(zip(batch.rows, collected, strict=True)):
                 answer = {"generated_text": entry.output.text, "uncertainty": self.scores(entry, row)[self.scorer]}
                 if return_tokens or num_alternatives:
                     answer["tokens"] = self._tokens(batch, place, entry, num_alternatives)
@@ -88,13 +81,9 @@ class TextPredictor(Predictor):
     def _tokens(self, batch: Batch, place: int, entry: Collected, num_alternatives: int) -> list[Answer]:
         """Each token with its probability and the entropy (nats) of its distribution, and those it was chosen from."""
         output = entry.output
-        columns = (
-            self.processing_class.convert_ids_to_tokens(output.tokens),
-            np.exp(output.log_probability).tolist(),
-            output.entropy.tolist(),
-        )
-        names = ("token", "probability", "entropy")
-        tokens = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+        names = self.processing_class.convert_ids_to_tokens(output.tokens)
+        columns = zip(names, np.exp(output.log_probability).tolist(), output.entropy.tolist(), strict=True)
+        tokens = [{"token": name, "probability": p, "entropy": entropy} for name, p, entropy in columns]
         if num_alternatives:
             likely = self._alternatives(batch.prompts[place], output.tokens, num_alternatives)
             for token, alternatives in zip(tokens, likely, strict=True):
@@ -110,9 +99,7 @@ class TextPredictor(Predictor):
         source = torch.tensor([prompt], device=device)
         self.model.eval()
         if self.collector.is_seq2seq:
-            start = base.generation_config.decoder_start_token_id
-            start = base.config.decoder_start_token_id if start is None else start
-            before = torch.tensor([[start, *tokens[:-1]]], device=device)
+            before = torch.tensor([[decoder_start(base), *tokens[:-1]]], device=device)
             logits = self.model(input_ids=source, decoder_input_ids=before).logits[0]
         else:
             whole = torch.tensor([[*prompt, *tokens[:-1]]], device=device)

@@ -45,9 +45,8 @@ def token_statistics(trainer: CLUETrainer, dataset: Any, description: str = "Sco
     loader = make_loader(trainer, dataset)
     model = trainer.model.eval()
     parts = []
-    for inputs in tqdm(
-        loader, desc=description, disable=not trainer.is_local_process_zero() or trainer.args.disable_tqdm
-    ):
+    quiet = not trainer.is_local_process_zero() or trainer.args.disable_tqdm
+    for inputs in tqdm(loader, desc=description, disable=quiet):
         inputs = trainer._prepare_inputs(inputs)
         with trainer.accelerator.autocast():
             columns = trainer.task.describe(model, inputs)

@@ -9,20 +9,7 @@ from ..functional import check_choice
 from .base import Scorer
 from .collection import Batch, Collected, CollectionSettings, Collector, ScoredText
 from .compat import PolygraphCollector, PolygraphConditionalMutualInformation
-from .mutual_information import ConditionalPointwiseMutualInformation, PointwiseMutualInformation
-from .sampled import MonteCarloNormalizedSequenceEntropy, MonteCarloSequenceEntropy
-from .single_pass import MaximumSequenceProbability, MeanTokenEntropy, Perplexity
-
-
-SCORERS: dict[str, type[Scorer]] = {
-    "msp": MaximumSequenceProbability,
-    "perplexity": Perplexity,
-    "mean_token_entropy": MeanTokenEntropy,
-    "mc_sequence_entropy": MonteCarloSequenceEntropy,
-    "mc_normalized_sequence_entropy": MonteCarloNormalizedSequenceEntropy,
-    "pmi": PointwiseMutualInformation,
-    "cpmi": ConditionalPointwiseMutualInformation,
-}
+from .formulas import SCORERS
 
 
 def make_scorers(

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils.logging import tqdm
 
@@ -61,7 +62,7 @@ class Collected:
     #: ln p(y_t | y_<t) of the output's tokens with an empty source
     unconditional: np.ndarray | None = None
     samples: list[ScoredText] = field(default_factory=list)
-    #: the reference, where one was given, as the model sees it
+    #: the reference, if there is one, as the model sees it
     reference: ScoredText | None = None
 
 
@@ -151,10 +152,7 @@ class Collector:
         self._own_loop: bool | None = None
 
     def collect(
-        self,
-        sources: Sequence[str],
-        targets: Sequence[str] | None = None,
-        references: Sequence[str] | None = None,
+        self, sources: Sequence[str], targets: Sequence[str] | None = None, references: Sequence[str] | None = None
     ) -> list[Collected]:
         """
         One entry per source, in their order. With `targets` those are scored and nothing is generated; `references`
@@ -211,7 +209,7 @@ class Collector:
         return collected
 
     def _generated(self, context: dict[str, Any], batch: Batch) -> list[Collected]:
-        """An output for each row, and its samples where they can be had in the same go."""
+        """An output for each row, and its samples where the same loop can decode them."""
         settings = self._decoding(batch)
         if settings != GREEDY or not self._has_own_loop(context):
             outputs = self._generate(context, settings)
@@ -225,7 +223,7 @@ class Collector:
         return collected
 
     def _has_own_loop(self, context: dict[str, Any]) -> bool:
-        """Whether [`Decoder`] can take the place of `generate`; found out once."""
+        """Whether [`Decoder`] can take the place of `generate`; tested once."""
         if self._own_loop is None:
             trial = self._teacher_forced(context, [[self.tokenizer.pad_token_id]] * len(context["prompts"]))
             inputs, _ = self.task.split_labels(self.model, trial)
@@ -277,10 +275,8 @@ class Collector:
     @staticmethod
     def _repeated(context: dict[str, Any], count: int) -> dict[str, Any]:
         """Every prompt `count` times in a row."""
-        repeated = dict(context)
-        for name in ("input_ids", "attention_mask"):
-            if name in context:
-                repeated[name] = context[name].repeat_interleave(count, 0)
+        tensors = {name: value for name, value in context.items() if isinstance(value, torch.Tensor)}
+        repeated: dict[str, Any] = {name: value.repeat_interleave(count, 0) for name, value in tensors.items()}
         repeated["prompts"] = [prompt for prompt in context["prompts"] for _ in range(count)]
         if "encoder_outputs" in context:
             hidden = context["encoder_outputs"].last_hidden_state.repeat_interleave(count, 0)
@@ -292,21 +288,14 @@ class Collector:
         inputs = self._read_ids(prompts)
         if not self.is_seq2seq:
             return inputs
-        encoded = unwrap(self.model).get_encoder()(
-            input_ids=inputs.pop("input_ids"), attention_mask=inputs["attention_mask"]
-        )
-        return {**inputs, "encoder_outputs": encoded}
+        ids, encoder = inputs.pop("input_ids"), unwrap(self.model).get_encoder()
+        return {**inputs, "encoder_outputs": encoder(input_ids=ids, attention_mask=inputs["attention_mask"])}
 
     def _read_ids(self, prompts: list[list[int]]) -> dict[str, Any]:
-        width = max(map(len, prompts))
-        pad, device = self.tokenizer.pad_token_id, self.model.device
-        side = -1 if self.is_seq2seq else 1
-        ids = torch.tensor([_padded(prompt, width, pad, side) for prompt in prompts], device=device)
-        mask = torch.tensor([_padded([1] * len(prompt), width, 0, side) for prompt in prompts], device=device)
-        return {"input_ids": ids, "attention_mask": mask, "prompts": prompts}
+        return {**self._padded_inputs(prompts, left=not self.is_seq2seq), "prompts": prompts}
 
     def _generate(self, context: dict[str, Any], settings: dict[str, Any]) -> list[list[int]]:
-        """Token ids of a text per prompt, the end token included, whatever was given as prompt left out."""
+        """Token ids of a text per prompt, the end token included, the prompt left out."""
         inputs = {name: value for name, value in context.items() if name != "prompts"}
         if "encoder_outputs" in inputs:  # generate expands its inputs in place
             inputs["encoder_outputs"] = BaseModelOutput(inputs["encoder_outputs"].last_hidden_state)
@@ -341,21 +330,24 @@ class Collector:
 
     def _teacher_forced(self, context: dict[str, Any], outputs: list[list[int]]) -> dict[str, Any]:
         """Model inputs that have the outputs as labels; a causal model reads prompt and output as one text."""
-        device = self.model.device
         if self.is_seq2seq:
-            width = max(1, *map(len, outputs))
-            rows = [_padded(tokens, width, IGNORED, -1) for tokens in outputs]
             inputs = {name: value for name, value in context.items() if name != "prompts"}
-            return {**inputs, "labels": torch.tensor(rows, device=device)}
-        prompts, pad = context["prompts"], self.tokenizer.pad_token_id
-        rows = [prompt + tokens for prompt, tokens in zip(prompts, outputs, strict=True)]
-        width = max(map(len, rows))
-        labels = [[IGNORED] * len(prompt) + tokens for prompt, tokens in zip(prompts, outputs, strict=True)]
-        return {
-            "input_ids": torch.tensor([_padded(row, width, pad, -1) for row in rows], device=device),
-            "attention_mask": torch.tensor([_padded([1] * len(row), width, 0, -1) for row in rows], device=device),
-            "labels": torch.tensor([_padded(row, width, IGNORED, -1) for row in labels], device=device),
-        }
+            return {**inputs, "labels": self._padded(outputs, IGNORED)}
+        pairs = list(zip(context["prompts"], outputs, strict=True))
+        inputs = self._padded_inputs([prompt + tokens for prompt, tokens in pairs])
+        labels = [[IGNORED] * len(prompt) + tokens for prompt, tokens in pairs]
+        return {**inputs, "labels": self._padded(labels, IGNORED)}
+
+    def _padded_inputs(self, rows: list[list[int]], left: bool = False) -> dict[str, torch.Tensor]:
+        """Token ids and their attention mask."""
+        mask = self._padded([[1] * len(row) for row in rows], 0, left)
+        return {"input_ids": self._padded(rows, self.tokenizer.pad_token_id, left), "attention_mask": mask}
+
+    def _padded(self, rows: list[list[int]], filler: int, left: bool = False) -> torch.Tensor:
+        """The rows filled up to the longest of them, and to at least 1."""
+        tensors = [torch.tensor(row or [filler], dtype=torch.long) for row in rows]
+        side = "left" if left else "right"
+        return pad_sequence(tensors, batch_first=True, padding_value=filler, padding_side=side).to(self.model.device)
 
     def _scored_text(self, tokens: list[int], described: np.ndarray) -> ScoredText:
         text = str(self.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
@@ -388,9 +380,3 @@ class Collector:
         text = self.settings.source_prefix if self.settings.pmi_source == "prefix" else ""
         start = self.tokenizer.bos_token_id
         return self.tokenizer(text)["input_ids"] or [self.tokenizer.eos_token_id if start is None else start]
-
-
-def _padded(values: list[int], width: int, filler: int, side: int) -> list[int]:
-    """The values filled up to a width, on the left (side 1) or the right (side -1)."""
-    filling = [filler] * (width - len(values))
-    return filling + values if side == 1 else values + filling

@@ -18,11 +18,11 @@ import torch
 
 from ..kernels import logit_statistics
 from .collection import Collector, ScoredText
-from .mutual_information import ConditionalPointwiseMutualInformation
+from .formulas import ConditionalPointwiseMutualInformation
 
 
 #: Tokens that must come before the end.
-AT_LEAST = 2
+MIN_NEW_TOKENS = 2
 #: Most probable tokens that are sampled from.
 TOP_K = 50
 
@@ -41,7 +41,7 @@ class PolygraphCollector(Collector):
         return False  # it has a minimum length
 
     def _generate(self, context: dict[str, Any], settings: dict[str, Any]) -> list[list[int]]:
-        return super()._generate(context, {"min_new_tokens": AT_LEAST, **settings})
+        return super()._generate(context, {"min_new_tokens": MIN_NEW_TOKENS, **settings})
 
     def _sampling(self) -> dict[str, Any]:
         return {"top_k": TOP_K, **self.settings.sampling}
@@ -59,7 +59,7 @@ class PolygraphCollector(Collector):
 
     def _first_tokens(self, context: dict[str, Any], outputs: list[list[int]]) -> list[np.ndarray]:
         """The first two tokens of each output, described under the lowered end token."""
-        beginnings = [tokens[:AT_LEAST] for tokens in outputs]
+        beginnings = [tokens[:MIN_NEW_TOKENS] for tokens in outputs]
         inputs, labels = self.task.split_labels(self.model, self._teacher_forced(context, beginnings))
         logits, kept = self.task.logits(self.model, inputs, labels), labels[labels != -100]
         for end in self._end_tokens():

@@ -28,14 +28,14 @@ from ..tasks.head import head_replaced, read_head
 
 
 #: Steps whose random numbers are drawn at once.
-AHEAD = 16
+STEPS_AHEAD = 16
 #: Share of ended texts at which they are taken out of the batch.
-LEAVE = 0.125
-#: Stands for what is less likely by e^87 or more, ln 0 too: exponentials there are no normal numbers, and 60 times
+MAX_ENDED_SHARE = 0.125
+#: Stands for what is less likely by e^87 or more, ln 0 too: exponentials there are subnormal numbers, and 60 times
 #: as slow.
-LEAST = -87.0
+MIN_LOG_RATIO = -87.0
 #: Settings of a generation config that do not change which token a greedy or sampled step takes.
-HARMLESS = frozenset({
+ALLOWED_SETTINGS = frozenset({
     "_from_model_config", "bos_token_id", "cache_implementation", "decoder_start_token_id", "do_sample",
     "early_stopping", "eos_token_id", "length_penalty", "max_length", "max_new_tokens", "num_beams",
     "output_attentions", "output_hidden_states", "output_logits", "output_scores", "pad_token_id",
@@ -52,7 +52,13 @@ def decodes_plainly(model: Any) -> bool:
     ordinary = (
         not getattr(base, "_is_stateful", False) and "past_key_values" in inspect.signature(base.forward).parameters
     )
-    return ordinary and changed <= HARMLESS
+    return ordinary and changed <= ALLOWED_SETTINGS
+
+
+def decoder_start(base: Any) -> int:
+    """The token that the decoder of a sequence-to-sequence model reads first."""
+    start = base.generation_config.decoder_start_token_id
+    return base.config.decoder_start_token_id if start is None else start
 
 
 class Streams:
@@ -65,9 +71,9 @@ class Streams:
 
     def next(self) -> torch.Tensor:
         """The numbers of the next step, (rows, size)."""
-        place = self.step % AHEAD
+        place = self.step % STEPS_AHEAD
         if place == 0:
-            self.noise = torch.ones(len(self.generators), AHEAD, self.size, device=self.device)
+            self.noise = torch.ones(len(self.generators), STEPS_AHEAD, self.size, device=self.device)
             for row, generator in zip(self.noise, self.generators, strict=True):
                 if generator is not None:
                     row.exponential_(generator=generator)
@@ -115,7 +121,7 @@ def choose(
         masses = padded[: len(shifted)]
         likely = masses[:, :vocabulary]
         warped = None if warp is None else warp(shifted.clone())
-        shifted.sub_(shifted.amax(-1, keepdim=True)).clamp_(min=LEAST)
+        shifted.sub_(shifted.amax(-1, keepdim=True)).clamp_(min=MIN_LOG_RATIO)
         torch.exp(shifted, out=likely)
         total, weighted = likely.sum(-1), torch.linalg.vecdot(likely, shifted)
         best = shifted.argmax(-1)
@@ -167,7 +173,7 @@ class Decoder:
             done = done | torch.isin(tokens, self.ends)
             if step == self.max_new_tokens or bool(done.all()):
                 break
-            if done.float().mean() > LEAVE:
+            if done.float().mean() > MAX_ENDED_SHARE:
                 kept = (~done).nonzero().squeeze(1)
                 tokens, number, greedy, done = tokens[kept], number[kept], greedy[kept], done[kept]
                 streams.keep(kept)
@@ -183,10 +189,7 @@ class Decoder:
             state["encoder_outputs"] = BaseModelOutput(context["encoder_outputs"].last_hidden_state)
             parts = (DynamicCache(config=self.base.config), DynamicCache(config=self.base.config))
             state["past_key_values"] = EncoderDecoderCache(*parts)
-            start = self.base.generation_config.decoder_start_token_id
-            if start is None:
-                start = self.base.config.decoder_start_token_id
-            ids = torch.full((len(mask), 1), start, device=self.device)
+            ids = torch.full((len(mask), 1), decoder_start(self.base), device=self.device)
         else:
             state["past_key_values"], ids = DynamicCache(config=self.base.config), context["input_ids"]
             state["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)
@@ -229,7 +232,7 @@ class Decoder:
             rows = slice(start, start + CHUNK_SIZE)
             logits = linear_logits(hidden[rows].to(self.dtype), weight, bias, buffer)
             parts.append(choose(logits, noise[rows], greedy[rows], self.warp))
-        tokens, statistics = (torch.cat(column) for column in zip(*parts, strict=True))
+        tokens, statistics = map(torch.cat, zip(*parts, strict=True))
         return tokens, statistics
 
     @staticmethod

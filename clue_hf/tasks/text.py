@@ -12,7 +12,7 @@ from transformers.utils import logging
 
 from ..functional import error_and_entropy
 from ..inputs.text import check_tokens, prepare_text_dataset
-from ..kernels import fused_linear_objective, linear_statistics, logit_statistics, mixture_statistics
+from ..kernels import fused_linear_objective, linear_statistics, logit_statistics
 from ..models.kind import text_task, unwrap
 from ..models.tokenizer import with_padding
 from .base import Prediction, Task
@@ -138,8 +138,7 @@ class TextTask(Task):
         if self.may_fuse(model, inputs):
             head = read_head(base)
             hidden = torch.stack([self._hidden(model, base, inputs, labels)[kept] for _ in range(passes)])
-            statistics = linear_statistics if passes == 1 else mixture_statistics
-            found = statistics(hidden[0] if passes == 1 else hidden, head.weight, labels[kept], bias=head.bias)
+            found = linear_statistics(hidden, head.weight, labels[kept], bias=head.bias)
         else:
             logits = self.logits(model, inputs, labels)
             if passes > 1:

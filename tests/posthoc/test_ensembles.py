@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from clue_hf.posthoc.ensembles import ensemble_probabilities
-from clue_hf.posthoc.normalizer import ErrorNormalizer
+from clue_hf.posthoc.error_predictor import ErrorNormalizer
 
 
 def test_an_ensemble_says_the_mean():

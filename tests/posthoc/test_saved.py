@@ -37,8 +37,8 @@ def test_what_was_saved_comes_back(calibrator):
         ("temperature", "TypeError"),
         ({"version": 1, "temperature": 2.0}, "KeyError: 'name'"),
         ({"name": "temperature", "version": 2, "temperature": 2.0}, "version 2"),
-        ({"name": "temperature", "version": 1, "temperature": None}, "None is no number"),
-        ({"name": "temperature", "version": 1, "temperature": float("nan")}, "nan is no number"),
+        ({"name": "temperature", "version": 1, "temperature": None}, "None is not a number"),
+        ({"name": "temperature", "version": 1, "temperature": float("nan")}, "nan is not a number"),
         ({"name": "isotonic", "version": 1, "knots": [[0, 1], [0]], "values": [[0, 1], [0, 1]]}, "differ in length"),
     ],
 )

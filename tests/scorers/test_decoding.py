@@ -86,7 +86,7 @@ def test_the_loop_agrees_with_a_pass_over_the_finished_texts(kind, monkeypatch):
             assert one.entropy == pytest.approx(two.entropy, rel=1e-5, abs=1e-5)
             assert one.text == two.text
     for share in (0.0, 1.0):  # whether ended texts leave at once or never
-        monkeypatch.setattr(decoding, "LEAVE", share)
+        monkeypatch.setattr(decoding, "MAX_ENDED_SHARE", share)
         again = collect(kind)[1]
         assert [[s.tokens for s in e.samples] for e in again] == [[s.tokens for s in e.samples] for e in found]
 

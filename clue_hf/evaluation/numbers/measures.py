@@ -12,7 +12,7 @@ def measure(predicted: RegressionPredictions, resamples: int) -> dict[str, Measu
     """Every metric of [`~clue_hf.metrics.regression_report`]."""
     forecasts = predicted.forecasts
     return regression_report(
-        forecasts.mean, forecasts.std, forecasts.target, pit=forecasts.given_pit, resamples=resamples
+        forecasts.mean, forecasts.std, forecasts.target, pit=forecasts.calibrated_pit, resamples=resamples
     )
 
 

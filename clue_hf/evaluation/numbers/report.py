@@ -110,7 +110,7 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
         for kind in (kind for kind in self.kinds if kind in other.kinds):
             one, two = self.kinds[kind].forecasts, other.kinds[kind].forecasts
             differences[kind] = paired_regression_differences(
-                one.mean, one.std, two.mean, two.std, mine, one.given_pit, two.given_pit, resamples
+                one.mean, one.std, two.mean, two.std, mine, one.calibrated_pit, two.calibrated_pit, resamples
             )
         return differences
 

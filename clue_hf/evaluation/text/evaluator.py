@@ -167,7 +167,7 @@ class UncertaintyEvaluator:
             for row in ready:
                 log.check(row, texts[row - first_row][:2])
         yield len(ready)
-        planned = self.predictor.plan([source for source, _, _ in texts], first_row)
+        planned = self.predictor.collector.plan([source for source, _, _ in texts], first_row)
         batches = [batch for batch in planned if not done.issuperset(batch.rows)]
         for start in range(0, len(batches), state.num_processes):
             mine = batches[start : start + state.num_processes][state.process_index :][:1]
@@ -180,7 +180,7 @@ class UncertaintyEvaluator:
         """The examples of one batch."""
         chosen = [texts[row - first_row] for row in batch.rows]
         references = [reference for _, reference, _ in chosen]
-        collected = self.predictor.collect(batch, references)
+        collected = self.predictor.collector.collect_batch(batch, references=references)
         outputs = [entry.output.text for entry in collected]
         qualities = {name: sentence_quality(name, outputs, references) for name in self.qualities}
         return [

@@ -18,20 +18,12 @@ from scipy import sparse
 
 from ..arrays import checked_arrays
 from ..bootstrap import check_options, measured_columns, multiplicities
-from ..calibration import equal_width_bins
-from ..classification import (
-    Answers,
-    checked_answers,
-    debiased_error,
-    flip_outcomes,
-    flip_rates,
-    normalized_entropy,
-)
-from ..curve import Order
+from ..calibration import EqualMassGap, equal_width_bins
+from ..classification import Answers, checked_answers, debiased_error, flip_outcomes, flip_rates, normalized_entropy
 from ..measured import NAN, Measured, paired_differences
 from ..registry import METRICS
 from ..separation import Correlation, Separation, best_threshold, uncertain_as_wrong
-from .rejection import paired_rejection_differences, rejection_report
+from .rejection import rejection_report
 
 
 #: The rejection metrics of a report, with quality 1 for a right answer and 0 for a wrong one.
@@ -82,8 +74,8 @@ def classification_report(
         uncertainty (`array`, *optional*):
             The uncertainty of each answer, by default [`normalized_entropy`]. Above 1 there is no `uce`. The
             `alignment_error` is always that of the entropy of the probabilities, in nats.
-        resamples (`int`, *optional*, defaults to 2000):
-            Number of bootstrap resamples; 0 for no intervals.
+        resamples, level, seed (*optional*):
+            As in [`bootstrap_interval`]; 0 resamples for no intervals.
         tau (`float`, *optional*):
             Threshold of the uncertainty from validation data ([`best_threshold`]). Adds `uncertainty_accuracy_val`
             and, with two classes, the metrics after a flip ([`binary_flip`]).
@@ -91,10 +83,6 @@ def classification_report(
             The positive class of the flip.
         num_bins (`int`, *optional*, defaults to 15):
             Number of bins of all calibration errors.
-        level (`float`, *optional*, defaults to 0.95):
-            Share of the resampled values inside the interval.
-        seed (`int`, *optional*, defaults to 0):
-            Seed of the draws.
         rejection (`bool`, *optional*, defaults to `True`):
             Whether to compute the rejection metrics too.
 
@@ -107,19 +95,20 @@ def classification_report(
     0.043
     ```
     """
-    model = _model(probabilities, labels, uncertainty, tau, positive, num_bins)
-    measured = _measure(model, resamples, level, seed)
-    if model.answers.n:
-        tau = best_threshold(model.uncertainty, model.answers.wrong)
-        measured["uncertainty_accuracy"] = measured["uncertainty_accuracy"].with_details(tau=tau)
-    if model.answers.floored:
+    answers = checked_answers(probabilities, labels)
+    if uncertainty is None:
+        uncertainty = normalized_entropy(answers.probabilities)
+    uncertainty, _ = checked_arrays(uncertainty=uncertainty, labels=answers.labels)
+    measured = _measure(_Model(answers, uncertainty, tau, positive, num_bins), resamples, level, seed)
+    if answers.n:
+        best_tau = best_threshold(uncertainty, answers.wrong)
+        measured["uncertainty_accuracy"] = measured["uncertainty_accuracy"].with_details(tau=best_tau)
+    if answers.floored:
         for name in _LOGARITHMIC:
-            measured[name] = measured[name].with_details(floored=model.answers.floored)
+            measured[name] = measured[name].with_details(floored=answers.floored)
     if rejection:
-        scores, correct = model.uncertainty, model.answers.correct
-        measured |= rejection_report(
-            scores, correct, resamples=resamples, level=level, seed=seed, metrics=REJECTION_METRICS
-        )
+        options: dict[str, Any] = {"resamples": resamples, "level": level, "seed": seed}
+        measured |= rejection_report(uncertainty, answers.correct, metrics=REJECTION_METRICS, **options)
     return measured
 
 
@@ -151,17 +140,11 @@ def paired_classification_differences(
         positive, num_bins, resamples, level, seed (*optional*):
             As in [`classification_report`].
     """
-    models = [
-        _model(a, labels, uncertainty_a, tau_a, positive, num_bins),
-        _model(b, labels, uncertainty_b, tau_b, positive, num_bins),
-    ]
-    of_a, of_b = (_measure(model, resamples, level, seed) for model in models)
-    differences = paired_differences(of_a, of_b, level)
-    (scores_a, correct_a), (scores_b, correct_b) = (({"": m.uncertainty}, m.answers.correct) for m in models)
-    rejection = paired_rejection_differences(
-        scores_a, correct_a, scores_b, correct_b, REJECTION_METRICS, resamples=resamples, level=level, seed=seed
+    report_a, report_b = (
+        classification_report(probabilities, labels, uncertainty, resamples, tau, positive, num_bins, level, seed)
+        for probabilities, uncertainty, tau in ((a, uncertainty_a, tau_a), (b, uncertainty_b, tau_b))
     )
-    return {**differences, **rejection[""]}
+    return paired_differences(report_a, report_b, level)
 
 
 @dataclass(frozen=True)
@@ -173,20 +156,6 @@ class _Model:
     tau: float | None
     positive: int
     num_bins: int
-
-    @property
-    def in_unit_range(self) -> bool:
-        return bool(((self.uncertainty >= 0) & (self.uncertainty <= 1)).all())
-
-
-def _model(
-    probabilities: Any, labels: Any, uncertainty: Any, tau: float | None, positive: int, num_bins: int
-) -> _Model:
-    answers = checked_answers(probabilities, labels)
-    if uncertainty is None:
-        uncertainty = normalized_entropy(answers.probabilities)
-    uncertainty, _ = checked_arrays(uncertainty=uncertainty, labels=answers.labels)
-    return _Model(answers, uncertainty, tau, positive, num_bins)
 
 
 def _measure(model: _Model, resamples: int, level: float, seed: int) -> dict[str, Measured]:
@@ -223,7 +192,7 @@ class _Tables:
             "gap": self._binned(bins, gap),
             "classes": sparse.hstack([self._class_gaps(c) for c in range(answers.num_classes)]),
         }
-        if model.in_unit_range:
+        if ((model.uncertainty >= 0) & (model.uncertainty <= 1)).all():
             bins = equal_width_bins(model.uncertainty, model.num_bins)
             tables["uncertainty"] = self._binned(bins, answers.wrong - model.uncertainty)
         if model.tau is not None:
@@ -252,7 +221,7 @@ class _Tables:
         sums = dict(zip(self.names, np.split(product, self.ends[:-1], axis=1), strict=True))
         n = self.model.answers.n or NAN
         error, brier, nll = sums["means"].T / n
-        found = {
+        metrics = {
             "error": error,
             "brier": brier,
             "nll": nll,
@@ -262,10 +231,10 @@ class _Tables:
             "uce": np.abs(sums["uncertainty"]).sum(axis=1) / n if "uncertainty" in sums else np.full(len(counts), NAN),
         }
         if "alike" in sums:
-            found["uncertainty_accuracy_val"] = sums["alike"][:, 0] / n
+            metrics["uncertainty_accuracy_val"] = sums["alike"][:, 0] / n
         if "flip" in sums:
-            found.update(flip_rates(sums["flip"]))
-        return found
+            metrics.update(flip_rates(sums["flip"]))
+        return metrics
 
 
 class _Ordered:
@@ -275,12 +244,12 @@ class _Ordered:
         answers, uncertainty = model.answers, model.uncertainty
         self.separation = Separation(uncertainty, answers.wrong)
         self.gaps = {
-            "ece_adaptive": _EqualMassGap(answers.confidence, answers.correct, model.num_bins),
-            "alignment_error": _EqualMassGap(answers.entropy, answers.error, model.num_bins),
+            "ece_adaptive": EqualMassGap(answers.confidence, answers.correct, model.num_bins),
+            "alignment_error": EqualMassGap(answers.entropy, answers.error, model.num_bins),
         }
         self.correlations = {
             "residual_correlation": Correlation(uncertainty, answers.wrong),
-            "residual_correlation_probability": Correlation(uncertainty, 1 - answers.of_label),
+            "residual_correlation_probability": Correlation(uncertainty, 1 - answers.label_probability),
             "residual_correlation_nll": Correlation(uncertainty, answers.error),
         }
 
@@ -299,30 +268,6 @@ class _Ordered:
             **{name: gap(counts) for name, gap in self.gaps.items()},
             **{name: correlation(counts) for name, correlation in self.correlations.items()},
         }
-
-
-class _EqualMassGap:
-    """
-    [`alignment_error`] of examples that count several times. Along the examples in ascending order, the sum of
-    `outcome - expected` is a line within equal expectations, so the gap of a bin is the rise of that line over it.
-    """
-
-    def __init__(self, expected: np.ndarray, outcome: np.ndarray, num_bins: int) -> None:
-        self.order, self.num_bins = Order(expected), num_bins
-        self.gaps = (outcome - expected)[self.order.rows]
-
-    def __call__(self, counts: np.ndarray) -> float:
-        n = len(counts)
-        if n == 0:
-            return NAN
-        size = counts[self.order.rows]
-        gaps = size * self.gaps
-        if self.order.starts is not None:
-            size, gaps = (np.add.reduceat(numbers, self.order.starts) for numbers in (size, gaps))
-        smaller, larger = divmod(n, self.num_bins)
-        edges = np.cumsum([0] + [smaller + 1] * larger + [smaller] * (self.num_bins - larger))
-        line = np.interp(edges, np.append(0, np.cumsum(size)), np.append(0.0, np.cumsum(gaps)))
-        return float(np.abs(np.diff(line)).sum() / n)
 
 
 def _reason(name: str, model: _Model) -> str:

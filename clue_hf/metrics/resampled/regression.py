@@ -7,12 +7,13 @@ The rows are sorted once; a resample only changes how often each counts. The dra
 
 from __future__ import annotations
 
-from itertools import chain
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..bootstrap import check_options, measured_columns, multiplicities
+from ..bootstrap import measure_rows
+from ..calibration import EqualMassGap
 from ..measured import NAN, Measured, paired_differences
 from ..regression import Coverage, Forecasts, Ranked, central_level, checked_forecasts, correlation
 
@@ -49,12 +50,8 @@ def regression_report(
         pit (`array`, *optional*):
             The predicted CDF at each target, where that is not the Gaussian's, such as that of
             [`~clue_hf.posthoc.QuantileCalibrator`]: coverages come from it, all else from mean and std.
-        resamples (`int`, *optional*, defaults to 2000):
-            Number of bootstrap resamples; 0 for no intervals.
-        level (`float`, *optional*, defaults to 0.95):
-            Share of the resampled values inside the interval.
-        seed (`int`, *optional*, defaults to 0):
-            Seed of the draws.
+        resamples, level, seed (*optional*):
+            As in [`bootstrap_interval`]; 0 resamples for no intervals.
         min_variance (`float`, *optional*, defaults to 0.0):
             Smaller variances count as this, in squared units of the target.
 
@@ -106,21 +103,17 @@ def paired_regression_differences(
         resamples, level, seed, min_variance (*optional*):
             As in [`regression_report`].
     """
-    models = [
-        checked_forecasts(mean_a, std_a, target, min_variance, pit_a),
-        checked_forecasts(mean_b, std_b, target, min_variance, pit_b),
-    ]
-    of_a, of_b = (_measure(model, resamples, level, seed) for model in models)
-    return paired_differences(of_a, of_b, level)
+    a, b = (
+        _measure(checked_forecasts(mean, std, target, min_variance, pit), resamples, level, seed)
+        for mean, std, pit in ((mean_a, std_a, pit_a), (mean_b, std_b, pit_b))
+    )
+    return paired_differences(a, b, level)
 
 
 def _measure(forecasts: Forecasts, resamples: int, level: float, seed: int) -> dict[str, Measured]:
     """Every metric on all rows and on each resample, in the order of the registry."""
-    check_options(resamples, level)
-    n, metrics = forecasts.n, _Metrics(forecasts)
-    rows = [metrics(counts) for counts in chain([np.ones(n, int)], multiplicities(n, resamples, seed))]
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
-    return measured_columns(columns, n, lambda name: _reason(name, forecasts), resamples, level)
+    reason = partial(_reason, forecasts=forecasts)
+    return measure_rows(_Metrics(forecasts), forecasts.n, reason, resamples, level, seed)
 
 
 class _Metrics:
@@ -132,12 +125,14 @@ class _Metrics:
         columns = [forecasts.error, forecasts.log_loss, within_95, forecasts.std, forecasts.variance]
         self.table = np.array(columns, dtype=float)
         self.coverage, self.ranked = Coverage(forecasts.pit), Ranked(forecasts)
+        self.alignment = EqualMassGap(forecasts.variance, forecasts.error, ALIGNMENT_BINS)
         self.correlations = {
             "corr_error_pe": correlation(forecasts.error, forecasts.entropy),
             "corr_error_var": correlation(forecasts.error, forecasts.variance),
         }
 
-    def __call__(self, counts: np.ndarray) -> dict[str, float]:
+    def __call__(self, counts: np.ndarray | None) -> dict[str, float]:
+        counts = np.ones(self.n, int) if counts is None else counts
         mse, nll, coverage_95, std, variance = (self.table @ counts / (self.n or NAN)).tolist()
         drawn = self.ranked.draw(counts)
         return {
@@ -149,9 +144,9 @@ class _Metrics:
             "coverage_95": coverage_95,
             "coverage_95_gap": abs(coverage_95 - 0.95),
             "ence": drawn.ence(ENCE_BINS)[0],
-            "alignment_error": drawn.alignment_error(ALIGNMENT_BINS),
+            "alignment_error": self.alignment(counts),
             "ause": drawn.ause(),
-            **{name: of_both(counts) for name, of_both in self.correlations.items()},
+            **{name: coefficient(counts) for name, coefficient in self.correlations.items()},
             "mean_std": std,
             "sharpness": variance**0.5,
         }

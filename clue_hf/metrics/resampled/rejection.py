@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import rejection_arrays
-from ..bootstrap import check_options, multiplicities
+from ..bootstrap import measure_rows
 from ..curve import Curve, Items, Order, Qualities
 from ..measured import NAN, Measured, paired_differences
 from ..rejection import RejectionMetric, named_metric, rejection_metrics
@@ -71,17 +71,25 @@ def rejection_reports(
             The numbers to compute metrics at.
         nan_policy (`str`, *optional*, defaults to `"error"`):
             As in [`rejection_area`]. With `"drop"`, draws are from the items that are left.
-        resamples (`int`, *optional*, defaults to 0):
-            Number of bootstrap resamples; 0 for no intervals.
-        level (`float`, *optional*, defaults to 0.95):
-            Share of the resampled values inside the interval.
-        seed (`int`, *optional*, defaults to 0):
-            Seed of the draws.
+        resamples, level, seed (*optional*):
+            As in [`bootstrap_interval`], but by default there are 0 resamples, and so no intervals.
         metrics (`Sequence[str]`, *optional*):
             Names of the metrics to compute, by default all at these numbers.
     """
-    chosen = rejection_metrics(max_rejections, coverages, risks) if metrics is None else _named(metrics)
-    return _measure(uncertainties, quality, chosen, nan_policy, resamples, level, seed)
+    chosen = (
+        rejection_metrics(max_rejections, coverages, risks)
+        if metrics is None
+        else {name: named_metric(name) for name in metrics}
+    )
+    # scorers that have the same items left share the resamples and their oracle
+    groups: dict[bytes, tuple[np.ndarray, dict[str, Order]]] = {}
+    for scorer, uncertainty in uncertainties.items():
+        used, left = rejection_arrays(uncertainty, quality, nan_policy)
+        groups.setdefault(left.tobytes(), (left, {}))[1][scorer] = Order(used)
+    measured = {}
+    for left, orders in groups.values():
+        measured.update(_measure_group(Qualities(left), orders, chosen, resamples, level, seed))
+    return {scorer: measured[scorer] for scorer in uncertainties}
 
 
 def paired_rejection_differences(
@@ -116,39 +124,19 @@ def paired_rejection_differences(
     pairs = {scorer: (a[scorer], b[scorer]) for scorer in a if scorer in b}
     if nan_policy == "drop":
         pairs = {scorer: _common(*pair) for scorer, pair in pairs.items()}
-    of_a, of_b = (
-        _measure(
-            {scorer: pair[model] for scorer, pair in pairs.items()},
-            quality, _named(metrics), nan_policy, resamples, level, seed,
-        )
+    options: dict[str, Any] = {"nan_policy": nan_policy, "resamples": resamples, "level": level, "seed": seed}
+    report_a, report_b = (
+        rejection_reports({scorer: pair[model] for scorer, pair in pairs.items()}, quality, metrics=metrics, **options)
         for model, quality in enumerate((quality_a, quality_b))
-    )  # fmt: skip
-    return {scorer: paired_differences(of_a[scorer], of_b[scorer], level) for scorer in pairs}
+    )
+    return {scorer: paired_differences(report_a[scorer], report_b[scorer], level) for scorer in pairs}
 
 
-def _named(metrics: Sequence[str]) -> dict[str, RejectionMetric]:
-    return {name: named_metric(name) for name in metrics}
-
-
-def _measure(
-    uncertainties: Mapping[str, Any],
-    quality: Any,
-    metrics: Mapping[str, RejectionMetric],
-    nan_policy: str,
-    resamples: int,
-    level: float,
-    seed: int,
-) -> dict[str, dict[str, Measured]]:
-    """Every metric of every scorer. Scorers that have the same items left share the resamples and their oracle."""
-    check_options(resamples, level)
-    groups: dict[bytes, tuple[np.ndarray, dict[str, Order]]] = {}
-    for scorer, uncertainty in uncertainties.items():
-        used, left = rejection_arrays(uncertainty, quality, nan_policy)
-        groups.setdefault(left.tobytes(), (left, {}))[1][scorer] = Order(used)
-    measured = {}
-    for left, orders in groups.values():
-        measured.update(_measure_group(Qualities(left), orders, metrics, resamples, level, seed))
-    return {scorer: measured[scorer] for scorer in uncertainties}
+def _common(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Both uncertainties, nan wherever one of them is not finite."""
+    a, b = (np.asarray(values, dtype=np.float64).reshape(-1) for values in (a, b))
+    both = np.isfinite(a) & np.isfinite(b)
+    return np.where(both, a, NAN), np.where(both, b, NAN)
 
 
 def _measure_group(
@@ -159,28 +147,18 @@ def _measure_group(
     level: float,
     seed: int,
 ) -> dict[str, dict[str, Measured]]:
-    """Every metric of scorers that judge the same items; one undefined on all items is so on every resample."""
+    """Every metric of scorers that judge the same items."""
     items = Items(qualities)
-    curves = {scorer: Curve(items, order) for scorer, order in orders.items()}
-    defined = [(i, metric) for i, metric in enumerate(metrics.values()) if not metric.reason(items)]
-    values = np.full((len(orders), len(metrics), resamples), NAN)
-    for index, counts in enumerate(multiplicities(items.n, resamples, seed)):
-        drawn = Items(qualities, counts)
-        for row, order in zip(values, orders.values(), strict=True):
-            curve = Curve(drawn, order)
-            for column, metric in defined:
-                row[column, index] = metric(curve)
-    return {
-        scorer: {
-            name: Measured.from_resamples(metric(curve), row[column], items.n, metric.reason(items), level)
-            for column, (name, metric) in enumerate(metrics.items())
+    reasons = {name: metric.reason(items) for name, metric in metrics.items()}
+
+    def values(counts: np.ndarray | None) -> dict[tuple[str, str], float]:
+        drawn = items if counts is None else Items(qualities, counts)
+        curves = {scorer: Curve(drawn, order) for scorer, order in orders.items()}
+        return {
+            (scorer, name): NAN if reasons[name] else metric(curve)
+            for scorer, curve in curves.items()
+            for name, metric in metrics.items()
         }
-        for row, (scorer, curve) in zip(values, curves.items(), strict=True)
-    }
 
-
-def _common(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Both uncertainties, nan wherever one of them is not finite."""
-    a, b = (np.asarray(values, dtype=np.float64).reshape(-1) for values in (a, b))
-    both = np.isfinite(a) & np.isfinite(b)
-    return np.where(both, a, NAN), np.where(both, b, NAN)
+    measured = measure_rows(values, items.n, lambda key: reasons[key[1]], resamples, level, seed)
+    return {scorer: {name: measured[scorer, name] for name in metrics} for scorer in orders}

@@ -281,7 +281,7 @@ def test_a_report_is_read_back_and_compared(whole_report, tabular, saved):
     for kind, found in comparison.items():
         one, two = whole_report.kinds[kind].forecasts, other.kinds[kind].forecasts
         assert found == paired_regression_differences(
-            one.mean, one.std, two.mean, two.std, TRUTH, one.given_pit, two.given_pit, 10
+            one.mean, one.std, two.mean, two.std, TRUTH, one.calibrated_pit, two.calibrated_pit, 10
         )
     assert "a model minus b" in whole_report.comparison(comparison, "b")
     assert all(entry["value"] in (0, None) for entry in loaded.compare(loaded, 5)["raw"].values())

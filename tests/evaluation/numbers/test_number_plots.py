@@ -88,7 +88,7 @@ def test_what_is_drawn_is_what_is_measured(kind):
     predicted = REPORT.kinds[kind]
     mean, std, target = predicted.mean, predicted.std, predicted.target
     curve = coverage_curve(predicted)
-    given = predicted.forecasts.given_pit
+    given = predicted.forecasts.calibrated_pit
     assert np.abs(curve["coverage"] - curve["level"]).mean() == pytest.approx(
         regression_calibration_error(mean, std, target, pit=given)
     )

@@ -1,5 +1,7 @@
 """`evaluate.load(clue_hf.metrics.module_path("prediction_rejection_ratio"))`"""
 
+from typing import Any
+
 from clue_hf.metrics import prediction_rejection_ratio
 from clue_hf.metrics.modules import base
 
@@ -20,11 +22,5 @@ class PredictionRejectionRatio(base.NumberMetric):
         `dict[str, float]`: `prediction_rejection_ratio`, nan where all qualities are equal.
     """
 
-    def _compute(
-        self,
-        predictions: list[float],
-        references: list[float],
-        max_rejection: float = 1.0,
-        nan_policy: str = "error",
-    ) -> dict[str, float]:
-        return {self.name: prediction_rejection_ratio(predictions, references, max_rejection, nan_policy)}
+    def _compute(self, predictions: list[float], references: list[float], **options: Any) -> dict[str, float]:
+        return {self.name: prediction_rejection_ratio(predictions, references, **options)}

@@ -22,8 +22,8 @@ class Rejection(base.NumberMetric):
     """
 
     def _compute(self, predictions: list[float], references: list[float], **options: Any) -> dict[str, float | None]:
-        found = {}
+        values = {}
         for name, entry in rejection_report(predictions, references, **options).items():
-            found[name] = entry["value"]
-            found.update({f"{name}_{end}": entry[end] for end in ("low", "high") if end in entry})
-        return found
+            values[name] = entry["value"]
+            values.update({f"{name}_{end}": entry[end] for end in ("low", "high") if end in entry})
+        return values
