@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from transformers import Seq2SeqTrainingArguments
 
-from .functional import check_choice, check_fraction
+from .functional import check_at_least, check_choice, check_fraction
 from .objectives import OBJECTIVES
 from .settings import setting
 
@@ -127,14 +127,11 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         check_fraction("alpha", self.alpha)
         check_fraction("label_smoothing_factor", self.label_smoothing_factor)
         for name in ("plain_steps", "plain_epochs", "alpha_warmup_steps", "focal_gamma"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"`{name}` must not be negative, but is {getattr(self, name)!r}.")
-        for name in ("max_source_length", "max_target_length", "max_nonfinite_steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1, but is {getattr(self, name)!r}.")
+            check_at_least(name, getattr(self, name), 0)
         for name in ("mc_samples", "plain_mc_samples"):
-            if (getattr(self, name) or 0) < 0:
-                raise ValueError(f"`{name}` must not be negative, but is {getattr(self, name)!r}.")
+            check_at_least(name, getattr(self, name) or 0, 0)
+        for name in ("max_source_length", "max_target_length", "max_nonfinite_steps"):
+            check_at_least(name, getattr(self, name), 1)
         for name in ("cals_margin", "min_variance"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"`{name}` must be above 0, but is {getattr(self, name)!r}.")

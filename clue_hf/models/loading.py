@@ -37,10 +37,7 @@ def load_text_model(name: str, task: str = "auto", dtype: str = "float32", **ove
     `dtype` is float32 by default: transformers would train a bfloat16 checkpoint in pure bfloat16.
     """
     config = load_config(name, **overrides)
-    with explained(name, "model"):
-        return _auto_class(config, task).from_pretrained(
-            name, config=config, dtype=getattr(torch, dtype), use_safetensors=True, trust_remote_code=False
-        )
+    return _load_weights(_auto_class(config, task), name, dtype, config=config)
 
 
 def load_classifier(
@@ -63,26 +60,15 @@ def load_classifier(
     auto_class = AutoModelForImageClassification if images else AutoModelForSequenceClassification
     if type(config) not in auto_class._model_mapping:
         raise UserError(f"A {config.model_type} model cannot classify {'images' if images else 'texts'}.")
-    with explained(name, "model"):
-        return auto_class.from_pretrained(
-            name,
-            config=config,
-            dtype=getattr(torch, dtype),
-            ignore_mismatched_sizes=True,
-            subfolder=subfolder,
-            use_safetensors=True,
-            trust_remote_code=False,
-        )
+    return _load_weights(auto_class, name, dtype, config=config, subfolder=subfolder, ignore_mismatched_sizes=True)
 
 
 def load_regressor(name: str, dtype: str = "float32", subfolder: str = "") -> Any:
     """A model that predicts numbers, of tables, images or texts, from the Hub or a folder."""
-    if not isinstance(load_config(name, subfolder), CLUETabularResNetConfig):
+    config = load_config(name, subfolder)
+    if not isinstance(config, CLUETabularResNetConfig):
         return load_classifier(name, dtype=dtype, subfolder=subfolder)
-    with explained(name, "model"):
-        return CLUETabularResNetForRegression.from_pretrained(
-            name, subfolder=subfolder, dtype=getattr(torch, dtype), use_safetensors=True
-        )
+    return _load_weights(CLUETabularResNetForRegression, name, dtype, config=config, subfolder=subfolder)
 
 
 def load_with_members(name: str, load: Callable[..., Any]) -> Any:
@@ -109,7 +95,7 @@ def build_text_model(model_type: str, tokenizer: PreTrainedTokenizerBase, task: 
         config = AutoConfig.for_model(model_type)
     except ValueError as error:
         raise UserError(f"model_type {model_type!r} is not known to transformers.") from error
-    _check_overrides(config, settings, model_type)
+    check_overrides(config, settings, model_type)
     ids = {
         "vocab_size": len(tokenizer),
         "pad_token_id": tokenizer.pad_token_id,
@@ -126,7 +112,7 @@ def load_config(name: str, subfolder: str = "", **overrides: Any) -> Any:
     check_folder(name, subfolder)
     with explained(name, "model"):
         config = AutoConfig.from_pretrained(name, subfolder=subfolder, trust_remote_code=False)
-    _check_overrides(config, overrides, name)
+    check_overrides(config, overrides, name)
     for key, value in overrides.items():
         setattr(config, key, value)
     return config
@@ -167,6 +153,13 @@ def parse_overrides(text: str | None) -> dict[str, Any]:
     return parse_settings("config_overrides", text)
 
 
+def _load_weights(model_class: Any, name: str, dtype: str, **settings: Any) -> Any:
+    with explained(name, "model"):
+        return model_class.from_pretrained(
+            name, dtype=getattr(torch, dtype), use_safetensors=True, trust_remote_code=False, **settings
+        )
+
+
 def _auto_class(config: Any, task: str) -> Any:
     if task == "auto":
         task = text_task(config)
@@ -176,7 +169,8 @@ def _auto_class(config: Any, task: str) -> Any:
     return auto_class
 
 
-def _check_overrides(config: Any, overrides: dict[str, Any], name: str) -> None:
+def check_overrides(config: Any, overrides: dict[str, Any], name: str) -> None:
+    """Raises where a value is to be replaced that the config does not have."""
     unknown = [key for key in overrides if not hasattr(config, key)]
     if unknown:
         raise UserError(f"config_overrides: {unknown[0]!r} is not a setting of {name} ({type(config).__name__}).")

@@ -21,6 +21,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.overrides import has_torch_function_unary
 
 from ..errors import UserError
+from ..functional import check_at_least
 from .shared_masks import ACTIVE, SharedMasks
 
 
@@ -136,8 +137,7 @@ def mc_logits(model: nn.Module, inputs: dict[str, Any], passes: int) -> torch.Te
     Returns:
         `torch.Tensor` of shape `(passes, batch, classes)`.
     """
-    if passes < 1:
-        raise ValueError(f"`passes` must be at least 1, not {passes}.")
+    check_at_least("passes", passes, 1)
     inputs = {name: value for name, value in inputs.items() if name != "labels"}
     masks = ACTIVE.get()
     if passes == 1 and masks is None:

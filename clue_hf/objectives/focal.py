@@ -15,11 +15,9 @@ class Focal(Objective):
         the uncertainty.
     """
 
-    gamma: float = 2.0
+    config_fields = ("focal_gamma",)
 
-    @classmethod
-    def from_config(cls, config):
-        return cls(config.focal_gamma)
+    gamma: float = 2.0
 
     def item_loss(self, error, uncertainty, logits=None, labels=None):
         # -expm1(-error) = 1 - p_y, exact for small errors; the floor keeps the derivative of 0^gamma finite

@@ -42,26 +42,26 @@ STYLE: dict[Any, Any] = {
 }
 #: Line style of the second half of the palette, and of calibrated predictions.
 DASHED = (0, (4, 1.6))
-SIZE, PANEL, HEAD = (9.0, 4.6), (2.75, 2.45), 0.62
+PANEL, HEAD = (2.75, 2.45), 0.62
 
 
-def save_figures(drawings: Mapping[str, Callable[[], Figure]], folder: str | Path) -> list[Path]:
-    """Draws each figure in our style and saves it under its name as PNG and SVG; returns the files."""
+def save_figures(drawings: Mapping[str, Callable[..., Figure]], folder: str | Path, *drawn: Any) -> list[Path]:
+    """Draws each figure of what is `drawn` and saves it under its name as PNG and SVG; returns the files."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     with matplotlib.rc_context(STYLE):
         for name, draw in drawings.items():
-            figure = draw()
+            figure = draw(*drawn)
             for ending, options in (("png", {"dpi": 160}), ("svg", {"metadata": {"Date": None}})):
                 files.append(folder / f"{name}.{ending}")
                 figure.savefig(files[-1], facecolor="white", **options)
     return files
 
 
-def curve_figure(title: str, xlabel: str, ylabel: str) -> tuple[Figure, Axes]:
+def curve_figure(title: str, xlabel: str, ylabel: str, size: tuple[float, float] = (9.0, 4.6)) -> tuple[Figure, Axes]:
     """An empty figure for curves against a share."""
-    figure = Figure(figsize=SIZE, layout="constrained")
+    figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots()
     axes.set_title(title, weight="bold", pad=10)
     axes.set(xlabel=xlabel, ylabel=ylabel, xlim=(0, 1))

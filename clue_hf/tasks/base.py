@@ -56,12 +56,12 @@ class Prediction:
         `counts` holds the two denominators: the items and the non-empty sequences of the whole optimizer step.
         """
         items, sequences = counts
-        given: dict[str, Any] = {}
+        inputs: dict[str, Any] = {}
         if objective.needs_logits:
-            given.update(logits=self.logits, labels=self.labels)
+            inputs.update(logits=self.logits, labels=self.labels)
         if objective.needs_row:
-            given["row"] = self.row
-        losses = objective.item_loss(self.error, self.uncertainty, **given)
+            inputs["row"] = self.row
+        losses = objective.item_loss(self.error, self.uncertainty, **inputs)
         loss = losses.sum() / items
         if objective.has_sequence_loss:
             loss = loss + self.sequence_losses(objective).sum() / sequences

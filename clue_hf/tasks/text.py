@@ -57,8 +57,8 @@ class FusedPrediction:
             segments=example if objective.has_sequence_loss else None,
             return_items=True,
         )
-        found = Prediction(error, uncertainty, example[self.labels != -100], len(self.labels))
-        return loss, found.statistics(objective, objective.item_loss(error, uncertainty))
+        prediction = Prediction(error, uncertainty, example[self.labels != -100], len(self.labels))
+        return loss, prediction.statistics(objective, objective.item_loss(error, uncertainty))
 
 
 class TextTask(Task):
@@ -138,17 +138,17 @@ class TextTask(Task):
         if self.may_fuse(model, inputs):
             head = read_head(base)
             hidden = torch.stack([self._hidden(model, base, inputs, labels)[kept] for _ in range(passes)])
-            statistics = linear_statistics if passes == 1 else mixture_statistics
-            found = statistics(hidden[0] if passes == 1 else hidden, head.weight, labels[kept], bias=head.bias)
+            compute = linear_statistics if passes == 1 else mixture_statistics
+            statistics = compute(hidden[0] if passes == 1 else hidden, head.weight, labels[kept], bias=head.bias)
         else:
             logits = self.logits(model, inputs, labels)
             if passes > 1:
                 logits = logits.log_softmax(-1)
                 for _ in range(passes - 1):
                     logits = torch.logaddexp(logits, self.logits(model, inputs, labels).log_softmax(-1))
-            found = logit_statistics(logits, labels[kept])
+            statistics = logit_statistics(logits, labels[kept])
         described = torch.full((*labels.shape, 4), float("nan"), device=labels.device)
-        described[kept] = torch.stack([column.float() for column in found], -1)
+        described[kept] = torch.stack([column.float() for column in statistics], -1)
         return described
 
     def logits(self, model: nn.Module, inputs: dict[str, Any], labels: torch.Tensor) -> torch.Tensor:
@@ -188,8 +188,8 @@ class TextTask(Task):
     def split_labels(self, model: Any, inputs: dict[str, Any]) -> tuple[dict[str, Any], torch.Tensor]:
         """Model inputs without labels (the model must not compute a loss of its own), and the targets."""
         rest = {name: value for name, value in inputs.items() if name not in ("labels", "shift_labels")}
-        given = any(rest.get(name) is not None for name in ("decoder_input_ids", "decoder_inputs_embeds"))
-        if self.kind == "seq2seq" and not given:
+        has_decoder_inputs = any(rest.get(name) is not None for name in ("decoder_input_ids", "decoder_inputs_embeds"))
+        if self.kind == "seq2seq" and not has_decoder_inputs:
             rest["decoder_input_ids"] = unwrap(model).prepare_decoder_input_ids_from_labels(labels=inputs["labels"])
         return rest, self._targets(inputs)
 

@@ -50,7 +50,9 @@ class FiniteGuard(TrainerCallback):
         if self.trainer.accelerator.scaler is not None:
             return  # it has looked already, and skips the step itself
         what = self._not_finite()
-        if self.statistics and _anybody(self.trainer, what is not None):  # each process has statistics of its own
+        if self.statistics and _on_any_process(
+            self.trainer, what is not None
+        ):  # each process has statistics of its own
             what = what or "running statistics"
         if what is None:
             self.in_a_row = 0
@@ -118,13 +120,13 @@ class Termination(TrainerCallback):
         self.asked = True
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if _anybody(self.trainer, self.asked):
+        if _on_any_process(self.trainer, self.asked):
             self.ended = control.should_save = control.should_training_stop = True
 
 
-def _anybody(trainer: CLUETrainer, says: bool) -> bool:
-    """Whether any process says so: all must do the same at the same step."""
+def _on_any_process(trainer: CLUETrainer, condition: bool) -> bool:
+    """Whether a condition holds on any process: all must do the same at the same step."""
     if trainer.args.world_size <= 1:
-        return says
-    said = torch.tensor(int(says), device=trainer.args.device)
-    return bool(trainer.accelerator.reduce(said, "sum") > 0)
+        return condition
+    count = torch.tensor(int(condition), device=trainer.args.device)
+    return bool(trainer.accelerator.reduce(count, "sum") > 0)

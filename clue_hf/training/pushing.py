@@ -81,9 +81,9 @@ class PushMixin(Trainer):
 
     def _known_training(self, base_model: str | None) -> Any:
         """What the trainer knows of itself, where no `results.json` tells more."""
-        found = read_training(Path(self.args.output_dir))
-        if found.is_known:
-            return found
+        training = read_training(Path(self.args.output_dir))
+        if training.is_known:
+            return training
         lines = [line for line in self.state.log_history if "eval_loss" in line]
         last = {name.removeprefix("eval_"): value for name, value in lines[-1].items()} if lines else {}
         objective = self.args.objective
@@ -167,5 +167,5 @@ class PushMixin(Trainer):
             busy.jobs.append(job)
 
 
-def _listed(words: str | list[str] | None) -> list[str]:
-    return [words] if isinstance(words, str) else list(words or [])
+def _listed(names: str | list[str] | None) -> list[str]:
+    return [names] if isinstance(names, str) else list(names or [])

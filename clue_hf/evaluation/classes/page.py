@@ -2,56 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ...metrics.registry import metric_info
-from ...pages import environment
-from ...pages.environment import Tile, metric_tile
-from .selection import class_page_data
+from .selection import page_data
 
 
 if TYPE_CHECKING:
-    from ..report import Differences
     from .report import ClassificationReport
 
 
-def write_class_page(
-    report: ClassificationReport,
-    path: str | Path,
-    comparison: Differences | None = None,
-    other: str = "the other model",
-    limit: int = 200,
-) -> None:
-    """
-    Writes a report as one HTML file that works offline: summary, tables with intervals, curves to explore, and at most
-    about `limit` examples with their images to sort and filter. See [`~clue_hf.evaluation.text.page.write_page`].
-    """
-    columns = {kind: report.metrics[kind] for kind in report.kinds}
-    environment.write_page(
-        path,
-        "classes",
-        description=report.description,
-        tiles=_tiles(report),
-        summary=_summary(report),
-        columns=columns,
-        main=[name for name in report.main_metrics if name in columns["raw"]],
-        report=report,
-        comparison=comparison,
-        other=other,
-        data=class_page_data(report, limit),
-    )
-
-
-def _tiles(report: ClassificationReport) -> list[Tile]:
-    """The numbers to see first."""
-    tiles = [(f"{report.metrics['n']:,}", "examples", f"{len(report.names):,} classes")]
-    for name in ("error", "ece", "uncertainty_auc", "prr"):
-        heading = metric_info(name, "classes").heading
-        tiles.append(metric_tile(report.metrics["raw"][name], heading, name, "classes"))
-    if report.calibrated is not None:
-        tiles.append(metric_tile(report.metrics["calibrated"]["ece"], "ECE, calibrated", "ece", "classes"))
-    return tiles
+def page_content(report: ClassificationReport, limit: int) -> dict[str, Any]:
+    """The parts of the page that are only in that of a classifier; at most about `limit` examples."""
+    first = (f"{report.metrics['n']:,}", "examples", f"{len(report.names):,} classes")
+    return {"tiles": report.tiles(first), "summary": _summary(report), "data": page_data(report, limit)}
 
 
 def _summary(report: ClassificationReport) -> list[str]:
@@ -69,12 +32,7 @@ def _summary(report: ClassificationReport) -> list[str]:
         sentences.append(
             f"In {100 * area:.0f} % of all pairs of a wrong and a right answer the wrong one is more uncertain."
         )
-    if report.calibrator is not None:
-        before, after = (report.metrics[kind]["ece"]["value"] for kind in ("raw", "calibrated"))
-        sentences.append(
-            f"The calibrator ({report.calibrator.name}, fitted on the validation data) changes the ECE from "
-            f"{before:.3f} to {after:.3f}."
-        )
+    sentences += report.calibration_sentence()
     flip = report.metrics["raw"].get("flip_error")
     if flip and flip["value"] is not None:
         sentences.append(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,12 +38,12 @@ SEVERITY_PANELS = {
 }  # fmt: skip
 
 
-def plot_class_report(report: ClassificationReport, folder: str | Path) -> list[Path]:
+def plot_report(report: ClassificationReport, folder: str | Path) -> list[Path]:
     """
     Draws `reliability`, `uncertainty_histograms`, `rejection_curve`, `severity` if images were corrupted, and
     `wrongly_sure` if there are images and wrong answers. See [`~clue_hf.evaluation.text.plots.plot_report`].
     """
-    drawings: dict[str, Callable[[ClassificationReport], Figure]] = {
+    drawings = {
         "reliability": _reliability,
         "uncertainty_histograms": _histograms,
         "rejection_curve": _rejection_curve,
@@ -54,7 +52,7 @@ def plot_class_report(report: ClassificationReport, folder: str | Path) -> list[
         drawings["severity"] = _severity
     if hasattr(report.rows, "pixels") and not report.raw.right.all():
         drawings["wrongly_sure"] = _confident_errors
-    return save_figures({name: partial(draw, report) for name, draw in drawings.items()}, folder)
+    return save_figures(drawings, folder, report)
 
 
 def _reliability(report: ClassificationReport) -> Figure:

@@ -63,7 +63,7 @@ def kept_accuracy(report: ClassificationReport, points: int = 250) -> dict[str, 
     Accuracy of the answers kept, by share rejected: `share`, `random`, `oracle` (both of the raw answers), and one
     curve for each kind of predictions.
     """
-    ranked = {kind: (found.uncertainty, found.right.astype(float)) for kind, found in report.kinds.items()}
+    ranked = {kind: (predicted.uncertainty, predicted.right.astype(float)) for kind, predicted in report.kinds.items()}
     return kept_quality(report.raw.right.astype(float), ranked, points)
 
 
@@ -89,7 +89,7 @@ def choose_rows(predicted: ClassPredictions, limit: int, seed: int = 0) -> dict[
     return rows_in_groups(groups, n, limit)
 
 
-def class_page_data(report: ClassificationReport, limit: int) -> dict[str, Any]:
+def page_data(report: ClassificationReport, limit: int) -> dict[str, Any]:
     """What the script of the page reads."""
     curves = kept_accuracy(report)
     return {
@@ -104,7 +104,9 @@ def class_page_data(report: ClassificationReport, limit: int) -> dict[str, Any]:
             kind: {"bins": confidence_bins(predicted), "counts": bin_counts(predicted)}
             for kind, predicted in report.kinds.items()
         },
-        "histograms": {kind: score_histogram(found.uncertainty, found.right) for kind, found in report.kinds.items()},
+        "histograms": {
+            kind: score_histogram(predicted.uncertainty, predicted.right) for kind, predicted in report.kinds.items()
+        },
         "severity": _severity(report) if "corruptions" in report.metrics else {},
         "groups": GROUPS,
         "examples": [_example(report, row, groups) for row, groups in choose_rows(report.raw, limit).items()],

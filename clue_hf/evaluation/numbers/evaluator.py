@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from accelerate.utils import broadcast_object_list
 from transformers.utils import logging
 
 from ...inputs.labels import Labelled, number_rows
-from ...metrics import interval_description
+from ...metrics import Measured, regression_report
 from ...models.kind import has_variance_head
 from ...posthoc import ErrorPredictor, QuantileCalibrator
 from ...predictors.numbers import LEVELS, NumberPredictor, RegressionPredictions, check_levels
-from ...processes import process_state
-from ...versions import package_versions
-from ..prediction_evaluator import PredictionEvaluator
-from .measures import definitions, measure
+from ...processes import on_main_process
+from ..prediction_evaluator import PredictionEvaluator, by_kind
 from .report import RegressionReport
 
 
@@ -66,8 +63,10 @@ class RegressionEvaluator(PredictionEvaluator):
     ```
     """
 
+    kind = "numbers"
+    rows_name = "rows"
     needs = "table preprocessor, image processor or tokenizer"
-    calibrators = (QuantileCalibrator.name,)
+    calibrators = {QuantileCalibrator.name: QuantileCalibrator}
 
     def __init__(
         self,
@@ -109,30 +108,25 @@ class RegressionEvaluator(PredictionEvaluator):
             )
         labelled = number_rows(dataset, self.predictor.inputs, "evaluation")
         predictions = self._predict(labelled, "Predicting")
-        calibrator, notes = None if isinstance(self.calibrator, str) else self.calibrator, list(predictions.notes)
-        if isinstance(self.calibrator, str):
-            held_out = self._predict(
-                number_rows(validation, self.predictor.inputs, "validation"), "Predicting validation data"
-            )
-            calibrator = QuantileCalibrator.fit(held_out.mean, held_out.std, held_out.target)
+        calibrator, notes = self.calibrator, list(predictions.notes)
+        if isinstance(calibrator, str):
+            known = number_rows(validation, self.predictor.inputs, "validation")
+            held_out = self._predict(known, "Predicting validation data")
+            calibrator = self.calibrators[calibrator].fit(held_out.mean, held_out.std, held_out.target)
             notes += [f"Validation data: {note}" for note in held_out.notes]
-        kinds = {"raw": predictions}
-        if calibrator is not None:
-            kinds["calibrated"] = predictions.calibrated(calibrator)
-        metrics = self._measured(kinds) if process_state().is_main_process else None
-        [metrics] = broadcast_object_list([metrics])
+        kinds = by_kind(predictions, calibrator)
+        metrics = on_main_process(lambda: self._metrics(kinds))
+        settings = {
+            "variance_head": has_variance_head(self.model.config),
+            "min_variance": self.predictor.min_variance,
+            "target_mean": self.predictor.scale.mean,
+            "target_std": self.predictor.scale.std,
+        }
+        description = self._description(
+            description, metrics, settings, target=labelled.target, uncertainty=self._uncertainty(), notes=notes
+        )
         return RegressionReport(
-            predictions,
-            kinds.get("calibrated"),
-            metrics,
-            {
-                **(description or {}),
-                **self._description(labelled.target, notes),
-                "metrics": definitions(metrics),
-            },
-            calibrator,
-            labelled.numbers,
-            labelled.rows,
+            predictions, kinds.get("calibrated"), metrics, description, calibrator, labelled.numbers, labelled.rows
         )
 
     def predict(self, dataset: Any, levels: Sequence[float] = LEVELS) -> RegressionPredictions:
@@ -168,29 +162,13 @@ class RegressionEvaluator(PredictionEvaluator):
             distributed=True,
         )
 
-    def _measured(self, kinds: dict[str, RegressionPredictions]) -> dict[str, Any]:
-        """All that is reported: raw and calibrated metrics, and what was clamped."""
+    def _metrics(self, kinds: dict[str, RegressionPredictions]) -> dict[str, Any]:
+        """All that is reported: raw and calibrated metrics, and the variances that were raised to the floor."""
         return {
             "n": len(kinds["raw"]),
             "clamped": kinds["raw"].clamped,
             "min_variance": self.predictor.floor,
-            **{kind: measure(predicted, self.resamples) for kind, predicted in kinds.items()},
-        }
-
-    def _description(self, target: str, notes: list[str]) -> dict[str, Any]:
-        """What it takes to read the numbers, or to make them again."""
-        return {
-            "target": target,
-            "uncertainty": self._uncertainty(),
-            "interval": interval_description(self.resamples, "rows"),
-            "notes": notes,
-            "settings": self._settings(
-                variance_head=has_variance_head(self.model.config),
-                min_variance=self.predictor.min_variance,
-                target_mean=self.predictor.scale.mean,
-                target_std=self.predictor.scale.std,
-            ),
-            "versions": package_versions(),
+            **{kind: measure(predictions, self.resamples) for kind, predictions in kinds.items()},
         }
 
     def _uncertainty(self) -> str:
@@ -200,3 +178,11 @@ class RegressionEvaluator(PredictionEvaluator):
         parts += ["mean predicted variance"] if has_variance_head(self.model.config) else []
         parts += ["variance of the members' means"] if self.predictor.members > 1 else []
         return " + ".join(parts) or "min_variance: nothing tells another"
+
+
+def measure(predictions: RegressionPredictions, resamples: int) -> dict[str, Measured]:
+    """Every metric of [`~clue_hf.metrics.regression_report`]."""
+    forecasts = predictions.forecasts
+    return regression_report(
+        forecasts.mean, forecasts.std, forecasts.target, pit=forecasts.given_pit, resamples=resamples
+    )

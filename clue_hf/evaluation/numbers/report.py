@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,27 +10,21 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...metrics import paired_regression_differences
-from ...metrics.content import ReportContent
 from ...posthoc import QuantileCalibrator
 from ...predictors.numbers import RegressionPredictions
-from ..prediction_report import CALIBRATOR, PredictionReport, read_predictions
+from ..prediction_report import PredictionReport
 from ..report import Differences
-from .page import write_number_page
+from .page import page_content
 
 
 #: Digits of the numbers in the file: those of a float32, and some.
 DIGITS = 9
-#: Metrics of the printed table; the others are in the JSON file.
-MAIN_METRICS = (
-    "mse", "nll", "regression_ece", "coverage_95", "ence", "alignment_error", "ause", "corr_error_pe",
-    "corr_error_var", "mean_std",
-)  # fmt: skip
 
 
 @dataclass
 class RegressionReport(PredictionReport[RegressionPredictions]):
     """
-    What [`RegressionEvaluator`] found, in the target's own units.
+    The result of [`RegressionEvaluator`], in the target's own units.
 
     Args:
         raw ([`RegressionPredictions`]):
@@ -51,7 +45,17 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
     """
 
     kind: ClassVar = "numbers"
-    main_metrics: ClassVar = MAIN_METRICS
+    main_metrics: ClassVar = (
+        "mse", "nll", "regression_ece", "coverage_95", "ence", "alignment_error", "ause", "corr_error_pe",
+        "corr_error_var", "mean_std",
+    )  # fmt: skip
+    tile_metrics: ClassVar = ("mse", "nll", "regression_ece", "coverage_95")
+    calibration_metric: ClassVar = "regression_ece"
+    reading: ClassVar = (
+        "MSE, NLL, ECE, ENCE, alignment error and AUSE: lower is better. The correlations tell how well the "
+        "uncertainty goes with the squared error: higher is better. MSE and alignment error are in squared units of "
+        "the target, the mean std in its units."
+    )
 
     raw: RegressionPredictions
     calibrated: RegressionPredictions | None
@@ -70,28 +74,14 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
         """The column that is predicted."""
         return self.description.get("target") or "target"
 
-    def summary(self) -> str:
-        """The report in words and tables, as markdown."""
-        description, members = self.description, self.description["settings"]["members"]
+    def _opening(self) -> str:
+        members = self.description["settings"]["members"]
         how = self._passes() + (f" of each of {members} models" if members > 1 else "")
-        lines = [
-            "# Uncertainty report",
-            f"{self._subject()}{self.metrics['n']:,} rows with a number to predict, `{self.target_name}`. "
-            f"Predictions from {how}.",
-            self.table(),
-            f"Uncertainty: {description['uncertainty']}. Intervals: {description['interval']}. MSE, NLL, ECE, ENCE, "
-            "alignment error and AUSE: lower is better. The correlations tell how well the uncertainty goes with the "
-            "squared error: higher is better. MSE and alignment error are in squared units of the target, the mean "
-            "std in its units.",
-            *self.remarks(),
-        ]
-        return "\n\n".join(lines) + "\n"
+        return f"{self.metrics['n']:,} rows with a number to predict, `{self.target_name}`. Predictions from {how}."
 
     def remarks(self) -> list[str]:
-        """What else to know: the calibrator, variances below the floor, what was done to the rows."""
+        """Variances below the floor, and what was done to the rows."""
         remarks = []
-        if self.calibrator is not None:
-            remarks.append(f"Calibrated: {self.calibrator.name}, fitted on validation data.")
         clamped, n = self.metrics["clamped"], self.metrics["n"]
         if clamped:
             remarks.append(
@@ -114,46 +104,27 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
             )
         return differences
 
-    def _lines(self) -> Iterator[dict[str, Any]]:
-        columns = {kind: _columns(predicted) for kind, predicted in self.kinds.items()}
-        texts = getattr(self.rows, "texts", None)
-        for place, (row, target) in enumerate(zip(self.numbers.tolist(), self.raw.forecasts.target, strict=True)):
-            line: dict[str, Any] = {"row": row, "target": _rounded(target)}
-            line.update({name: _rounded(values[place]) for name, values in columns["raw"].items()})
-            if "calibrated" in columns:
-                line["calibrated"] = {name: _rounded(values[place]) for name, values in columns["calibrated"].items()}
-            yield line if texts is None else {**line, "text": texts[place]}
+    def _page_content(self, limit: int) -> dict[str, Any]:
+        return page_content(self, limit)
 
-    def _write_page(self, path: Path, comparison: Differences | None, other: str) -> None:
-        write_number_page(self, path, comparison, other)
+    def _labels(self) -> Iterator[dict[str, Any]]:
+        for row, target in zip(self.numbers.tolist(), self.raw.forecasts.target, strict=True):
+            yield {"row": row, "target": _rounded(target)}
 
-    def _plotter(self) -> Callable[[RegressionReport, Path], list[Path]]:
-        from .plots import plot_number_report
-
-        return plot_number_report
+    def _predicted(self, predictions: RegressionPredictions) -> Iterator[dict[str, Any]]:
+        columns = {**predictions.columns(), "squared_error": predictions.error}
+        for values in zip(*columns.values(), strict=True):
+            yield dict(zip(columns, map(_rounded, values), strict=True))
 
     @classmethod
-    def load(cls, folder: str | Path) -> RegressionReport:
-        """Reads what `save` wrote; the numbers are rounded, and the images are not there."""
-        folder = Path(folder)
-        content = ReportContent.read(folder)
-        metrics, description = content.metrics, content.description
-        lines = read_predictions(folder)
+    def _read(
+        cls, lines: list[dict[str, Any]], metrics: dict[str, Any], description: dict[str, Any], calibrator: Path | None
+    ) -> RegressionReport:
         mean, std, target = (np.array([line[name] for line in lines], float) for name in ("mean", "std", "target"))
         raw = RegressionPredictions(mean, std, target, clamped=metrics["clamped"])
-        calibrator = QuantileCalibrator.load(folder / CALIBRATOR) if (folder / CALIBRATOR).exists() else None
-        return cls(
-            raw,
-            None if calibrator is None else raw.calibrated(calibrator),
-            metrics,
-            description,
-            calibrator,
-            np.array([line["row"] for line in lines], int),
-        )
-
-
-def _columns(predicted: RegressionPredictions) -> dict[str, np.ndarray]:
-    return {**predicted.columns(), "squared_error": predicted.error}
+        fitted = None if calibrator is None else QuantileCalibrator.load(calibrator)
+        calibrated = None if fitted is None else raw.calibrated(fitted)
+        return cls(raw, calibrated, metrics, description, fitted, np.array([line["row"] for line in lines], int))
 
 
 def _rounded(value: Any) -> float:

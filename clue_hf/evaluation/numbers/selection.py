@@ -77,7 +77,7 @@ def most_overconfident(predicted: RegressionPredictions, limit: int) -> np.ndarr
     return np.argsort(-np.abs(predicted.forecasts.score), kind="stable")[:limit]
 
 
-def number_page_data(report: RegressionReport, limit: int) -> dict[str, Any]:
+def page_data(report: RegressionReport, limit: int) -> dict[str, Any]:
     """What the script of the page reads."""
     kinds = report.kinds
     rows = {kind: bands(predicted) for kind, predicted in kinds.items()}

@@ -125,8 +125,8 @@ class UncertaintyEvaluator:
             raise ValueError("The evaluator has no model and tokenizer: give it both.")
         self.predictor = TextPredictor(self.model, self.tokenizer, self.scorer_names, **vars(self.settings))
         state = process_state()
-        told = description or {}
-        description = {**told, **self._description(told.get("model"))}
+        description = description or {}
+        description = {**description, **self._description(description.get("model"))}
         log = None
         if state.is_main_process:
             log = ExampleLog(None if folder is None else Path(folder), description["signature"], resume)

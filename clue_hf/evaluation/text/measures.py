@@ -105,15 +105,15 @@ def _outputs(examples: Sequence[Example], cpmi_tau: float | None) -> dict[str, A
         tokens += len(example["tokens"])
         total -= sum(example["token_log_probabilities"])
         unsure += sum(entropy >= (cpmi_tau or 0) for entropy in example["token_entropies"])
-    found: dict[str, Any] = {
+    outputs: dict[str, Any] = {
         "cut": cut,
         "cut_sources": sources,
         "tokens": tokens,
         "exp_perplexity": math.exp(total / tokens) if tokens else None,
     }
     if cpmi_tau is not None:
-        found["share_of_tokens_above_cpmi_tau"] = unsure / tokens if tokens else None
-    return {"empty_outputs": empty, "outputs": found}
+        outputs["share_of_tokens_above_cpmi_tau"] = unsure / tokens if tokens else None
+    return {"empty_outputs": empty, "outputs": outputs}
 
 
 def definitions(metrics: dict[str, Any]) -> dict[str, str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,14 +60,14 @@ def plot_report(report: EvaluationReport, folder: str | Path) -> list[Path]:
     ```
     """
     numbers = read_numbers(report)
-    drawings: dict[str, Callable[[EvaluationReport, ExampleNumbers], Figure]] = {
+    drawings = {
         "rejection_curves": _rejection_curves,
         "risk_coverage": _risk_coverage,
         "score_histograms": _score_histograms,
     }
     if numbers.confidence:
         drawings["reliability"] = _reliability
-    return save_figures({name: partial(draw, report, numbers) for name, draw in drawings.items()}, folder)
+    return save_figures(drawings, folder, report, numbers)
 
 
 def _rejection_curves(report: EvaluationReport, numbers: ExampleNumbers) -> Figure:
