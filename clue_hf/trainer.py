@@ -236,21 +236,12 @@ class CLUETrainer(SavingMixin, PushMixin, Seq2SeqTrainer):
         step_size = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
         return LengthGroupedSampler(token_lengths(dataset), step_size, seed, lambda: int(self.state.epoch or 0))
 
-    def _get_dataloader(
-        self,
-        dataset: Any,
-        description: str,
-        batch_size: int,
-        sampler_fn: Any = None,
-        is_training: bool = False,
-        dataloader_key: str | None = None,
-    ) -> Any:
+    def get_train_dataloader(self) -> Any:
         """Training may make its batches in another way: examples are varied there."""
         collator = self.data_collator
-        if is_training and self._train_collator is not None:
-            self.data_collator = self._train_collator
+        self.data_collator = collator if self._train_collator is None else self._train_collator
         try:
-            return super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, dataloader_key)
+            return super().get_train_dataloader()
         finally:
             self.data_collator = collator
 

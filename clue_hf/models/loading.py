@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -176,34 +177,31 @@ def check_overrides(config: Any, overrides: dict[str, Any], name: str) -> None:
         raise UserError(f"config_overrides: {unknown[0]!r} is not a setting of {name} ({type(config).__name__}).")
 
 
-class explained:
+@contextmanager
+def explained(name: str, what: str) -> Iterator[None]:
     """
     Turns the many ways in which transformers fails to find something into one message. Damaged files of a folder make
     it fail with an exception of any kind.
     """
-
-    def __init__(self, name: str, what: str) -> None:
-        self.name, self.what = name, what
-
-    def __enter__(self) -> None:
-        if Path(self.name).is_file():
-            raise UserError(f"The {self.what} {self.name!r} is a file; give the folder that holds it.")
-        if self.name.startswith((".", "/", "~")) and not Path(self.name).expanduser().is_dir():
-            raise UserError(f"The {self.what} folder {self.name!r} does not exist.")
-        if not Path(self.name).is_dir():
-            notice_missing_network()
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        expected = Exception if Path(self.name).is_dir() else (OSError, ValueError)
-        if not isinstance(error, expected) or isinstance(error, UserError):
-            return
+    is_folder = Path(name).is_dir()
+    if Path(name).is_file():
+        raise UserError(f"The {what} {name!r} is a file; give the folder that holds it.")
+    if name.startswith((".", "/", "~")) and not Path(name).expanduser().is_dir():
+        raise UserError(f"The {what} folder {name!r} does not exist.")
+    if not is_folder:
+        notice_missing_network()
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, UserError) or not (is_folder or isinstance(error, (OSError, ValueError))):
+            raise
         reason = str(error).strip().splitlines()[0] if str(error).strip() else ""
         if not isinstance(error, (OSError, ValueError)) or not reason:
             reason = f"{type(error).__name__}: {reason}".removesuffix(": ")
         advice = (
             "Check the files in this folder."
-            if Path(self.name).is_dir()
+            if is_folder
             else "It is no local folder, and the Hub has no such id or cannot be reached. Offline: download it on a "
-            f"connected machine with `hf download {self.name}`, or give a local folder."
+            f"connected machine with `hf download {name}`, or give a local folder."
         )
-        raise UserError(f"The {self.what} {self.name!r} cannot be loaded. {advice} ({reason})") from error
+        raise UserError(f"The {what} {name!r} cannot be loaded. {advice} ({reason})") from error

@@ -113,11 +113,8 @@ def remove(folder: Path) -> None:
 
 def _digest(path: Path, keep: bool = False) -> tuple[str, int]:
     """SHA-256 and size of a file; with `keep`, after the system has it on the disk."""
-    digest, size = hashlib.sha256(), 0
     with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-            size += len(block)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
         if keep:
             os.fsync(file.fileno())
-    return digest.hexdigest(), size
+        return digest, file.tell()

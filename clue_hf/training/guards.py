@@ -50,9 +50,8 @@ class FiniteGuard(TrainerCallback):
         if self.trainer.accelerator.scaler is not None:
             return  # it has looked already, and skips the step itself
         what = self._not_finite()
-        if self.statistics and _on_any_process(
-            self.trainer, what is not None
-        ):  # each process has statistics of its own
+        # each process has statistics of its own
+        if self.statistics and _on_any_process(self.trainer, what is not None):
             what = what or "running statistics"
         if what is None:
             self.in_a_row = 0

@@ -14,7 +14,7 @@ from ...posthoc import Calibrator, load_calibrator
 from ...predictors.classes import ClassPredictions
 from ..prediction_report import PredictionReport
 from ..report import Differences
-from .page import page_content
+from .selection import page_data
 
 
 #: Digits of the probabilities in the file.
@@ -131,7 +131,31 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
         }
 
     def _page_content(self, limit: int) -> dict[str, Any]:
-        return page_content(self, limit)
+        first = (f"{self.metrics['n']:,}", "examples", f"{len(self.names):,} classes")
+        return {"tiles": self.tiles(first), "summary": self._sentences(), "data": page_data(self, limit)}
+
+    def _sentences(self) -> list[str]:
+        raw, metrics, n = self.raw, self.metrics["raw"], self.metrics["n"]
+        wrong, confidence = int((~raw.right).sum()), float(raw.confidence.mean())
+        gap = confidence - float(raw.right.mean())
+        side = "overconfident" if gap > 0 else "underconfident"
+        sentences = [
+            f"{wrong:,} of {n:,} answers {'is' if wrong == 1 else 'are'} wrong. The mean probability of the answers "
+            f"is {confidence:.3f}: on average the model is {side} by {abs(gap):.3f}."
+        ]
+        area = metrics["uncertainty_auc"]["value"]
+        if area is not None:
+            sentences.append(
+                f"In {100 * area:.0f} % of all pairs of a wrong and a right answer the wrong one is more uncertain."
+            )
+        sentences += self.calibration_sentence()
+        flip = metrics.get("flip_error")
+        if flip and flip["value"] is not None:
+            sentences.append(
+                f"Predicting the other class where the uncertainty is above {self.metrics['tau']['raw']:.3f} (from "
+                f"the validation data) changes the error from {metrics['error']['value']:.3f} to {flip['value']:.3f}."
+            )
+        return sentences
 
     def _labels(self) -> Iterator[dict[str, Any]]:
         for row, label in enumerate(self.raw.labels.tolist()):

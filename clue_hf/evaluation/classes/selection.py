@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...metrics.classification import equal_width_bins
-from ...pages.selection import LONGEST_CELL, curve_limits, data_uri, kept_quality, rows_in_groups, score_histogram
+from ...pages.selection import curve_limits, kept_quality, quality_bins, rows_in_groups, score_histogram, shown_row
 
 
 if TYPE_CHECKING:
@@ -33,24 +33,15 @@ def confident_errors(predicted: ClassPredictions, limit: int) -> np.ndarray:
 
 def confidence_bins(predicted: ClassPredictions) -> list[dict[str, float]]:
     """Mean confidence and accuracy (`quality`, with its 95 % Wilson interval) in the non-empty bins of the ECE."""
-    place = equal_width_bins(predicted.confidence, BINS)
-    entries = []
-    for number in np.unique(place):
-        inside = place == number
-        count, share = int(inside.sum()), float(predicted.right[inside].mean())
+
+    def interval(share: float, right: np.ndarray) -> tuple[float, float]:
+        count = len(right)
         middle = (share + 1.96**2 / (2 * count)) / (1 + 1.96**2 / count)
         half = 1.96 * (share * (1 - share) / count + 1.96**2 / (4 * count**2)) ** 0.5 / (1 + 1.96**2 / count)
-        entries.append(
-            {
-                "bin": int(number),
-                "confidence": float(predicted.confidence[inside].mean()),
-                "quality": share,
-                "low": max(0.0, middle - half),
-                "high": min(1.0, middle + half),
-                "count": count,
-            }
-        )
-    return entries
+        return middle - half, middle + half
+
+    place = equal_width_bins(predicted.confidence, BINS)
+    return quality_bins(place, predicted.confidence, predicted.right, interval)
 
 
 def bin_counts(predicted: ClassPredictions) -> np.ndarray:
@@ -114,7 +105,6 @@ def page_data(report: ClassificationReport, limit: int) -> dict[str, Any]:
 
 
 def _severity(report: ClassificationReport) -> dict[str, Any]:
-    """The lines of each metric against the severity."""
     return {
         metric: {
             name: [
@@ -141,12 +131,9 @@ def _example(report: ClassificationReport, row: int, groups: list[str]) -> dict[
         "of_label": raw.probabilities[row, raw.labels[row]],
         "top": [[report.names[number], raw.probabilities[row, number]] for number in top],
         "groups": groups,
+        **shown_row(report.rows, row),
     }
     if report.calibrated is not None:
         example["calibrated"] = report.calibrated.confidence[row]
         example["calibrated_answer"] = report.names[report.calibrated.answers[row]]
-    if hasattr(report.rows, "pixels"):
-        example["image"] = data_uri(report.rows.pixels([row])[0])
-    elif hasattr(report.rows, "texts"):
-        example["text"] = report.rows.texts[row][:LONGEST_CELL]
     return example

@@ -103,8 +103,8 @@ class RegressionEvaluator(PredictionEvaluator):
         self._check_validation(validation)
         if not self.predictor.has_variance:
             logger.warning(
-                "Nothing tells the uncertainty of this model's predictions: every variance is min_variance. It takes "
-                "two passes with dropout, a variance head, an ensemble or an error predictor."
+                "The model has no source of uncertainty: every variance is min_variance. Use two or more MC-dropout "
+                "passes, a variance head, an ensemble or an error predictor."
             )
         labelled = number_rows(dataset, self.predictor.inputs, "evaluation")
         predictions = self._predict(labelled, "Predicting")
@@ -177,7 +177,7 @@ class RegressionEvaluator(PredictionEvaluator):
         parts = ["variance over the passes"] if self.predictor.task.mc_samples > 1 else []
         parts += ["mean predicted variance"] if has_variance_head(self.model.config) else []
         parts += ["variance of the members' means"] if self.predictor.members > 1 else []
-        return " + ".join(parts) or "min_variance: nothing tells another"
+        return " + ".join(parts) or "min_variance: the model has no source of uncertainty"
 
 
 def measure(predictions: RegressionPredictions, resamples: int) -> dict[str, Measured]:

@@ -14,7 +14,7 @@ from ...posthoc import QuantileCalibrator
 from ...predictors.numbers import RegressionPredictions
 from ..prediction_report import PredictionReport
 from ..report import Differences
-from .page import page_content
+from .selection import page_data
 
 
 #: Digits of the numbers in the file: those of a float32, and some.
@@ -105,7 +105,22 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
         return differences
 
     def _page_content(self, limit: int) -> dict[str, Any]:
-        return page_content(self, limit)
+        first = (f"{self.metrics['n']:,}", "rows", f"target {self.target_name}")
+        return {"tiles": self.tiles(first), "summary": self._sentences(), "data": page_data(self, limit)}
+
+    def _sentences(self) -> list[str]:
+        raw = self.metrics["raw"]
+        root, expected = raw["mse"]["value"] ** 0.5, raw["sharpness"]["value"]
+        side = "overconfident" if expected < root else "underconfident"
+        sentences = [
+            f"The root mean squared error is {root:.4g}, and the model expects {expected:.4g} (root of the mean "
+            f"variance): on average it is {side}.",
+            f"The 95 % intervals contain {raw['coverage_95']['value']:.1%} of the targets.",
+        ]
+        if self.calibrator is not None:
+            coverage = self.metrics["calibrated"]["coverage_95"]["value"]
+            sentences += self.calibration_sentence(f"; its 95 % intervals contain {coverage:.1%}")
+        return sentences + self.remarks()
 
     def _labels(self) -> Iterator[dict[str, Any]]:
         for row, target in zip(self.numbers.tolist(), self.raw.forecasts.target, strict=True):

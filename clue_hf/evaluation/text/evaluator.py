@@ -17,7 +17,7 @@ from ...metrics import interval_description, quality_signature, sentence_quality
 from ...metrics.quality import QUALITIES
 from ...predictors.text import TextPredictor, collection_settings
 from ...processes import PartialState, process_state
-from ...scorers import SCORERS, Batch, Collected, ScoredText
+from ...scorers import SCORERS, Batch, ScoredText
 from ...versions import package_versions
 from .examples import Example, ExampleLog
 from .measures import definitions, measure
@@ -28,6 +28,8 @@ from .report import EvaluationReport
 SHARD = 1024
 #: Digits of the values per token.
 DIGITS = 6
+#: Source, reference, and the true entropy of the reference where it is known.
+Texts = tuple[str, str, float | None]
 
 
 class UncertaintyEvaluator:
@@ -154,12 +156,7 @@ class UncertaintyEvaluator:
         return report or EvaluationReport([], metrics, description)
 
     def _finish(
-        self,
-        texts: list[tuple[str, str, float | None]],
-        first_row: int,
-        done: set[int],
-        log: ExampleLog | None,
-        state: PartialState,
+        self, texts: list[Texts], first_row: int, done: set[int], log: ExampleLog | None, state: PartialState
     ) -> Iterator[int]:
         """Evaluates one shard, a batch on each process at a time; yields how many rows are new in the log."""
         ready = [row for row in range(first_row, first_row + len(texts)) if row in done]
@@ -176,47 +173,41 @@ class UncertaintyEvaluator:
                 log.add_examples(examples)
             yield sum(example["row"] not in done for example in examples)
 
-    def _judged(self, batch: Batch, texts: list[tuple[str, str, float | None]], first_row: int) -> list[Example]:
+    def _judged(self, batch: Batch, texts: list[Texts], first_row: int) -> list[Example]:
         """The examples of one batch."""
         chosen = [texts[row - first_row] for row in batch.rows]
         references = [reference for _, reference, _ in chosen]
         collected = self.predictor.collect(batch, references)
         outputs = [entry.output.text for entry in collected]
-        qualities = {name: sentence_quality(name, outputs, references) for name in self.qualities}
-        return [
-            {
-                **self._example(
-                    row, chosen[place], entry, {name: float(values[place]) for name, values in qualities.items()}
-                ),
-                **({"source_was_cut": True} if batch.cut[place] else {}),
+        judged = {name: sentence_quality(name, outputs, references) for name in self.qualities}
+        examples = []
+        for place, (row, entry) in enumerate(zip(batch.rows, collected, strict=True)):
+            source, reference, entropy = chosen[place]
+            qualities = {name: float(values[place]) for name, values in judged.items()}
+            expected: ScoredText = entry.reference  # type: ignore[assignment]
+            example = {
+                "row": row,
+                "source": source,
+                "reference": reference,
+                "output": entry.output.text,
+                "quality": qualities[self.qualities[0]],
+                "qualities": qualities,
+                "scores": self.predictor.scores(entry, row),
+                "ended": entry.output.ended,
+                "tokens": self.tokenizer.convert_ids_to_tokens(entry.output.tokens),
+                "token_log_probabilities": _rounded(entry.output.log_probability),
+                "token_entropies": _rounded(entry.output.entropy),
+                "reference_errors": _rounded(-expected.log_probability),
+                "reference_entropies": _rounded(expected.entropy),
+                "reference_confidences": _rounded(expected.confidence),
+                "reference_correct": [int(right) for right in expected.correct],
             }
-            for place, (row, entry) in enumerate(zip(batch.rows, collected, strict=True))
-        ]
-
-    def _example(
-        self, row: int, texts: tuple[str, str, float | None], entry: Collected, qualities: dict[str, float]
-    ) -> Example:
-        source, reference, entropy = texts
-        scores = self.predictor.scores(entry, row)
-        expected: ScoredText = entry.reference  # type: ignore[assignment]
-        example = {
-            "row": row,
-            "source": source,
-            "reference": reference,
-            "output": entry.output.text,
-            "quality": qualities[self.qualities[0]],
-            "qualities": qualities,
-            "scores": scores,
-            "ended": entry.output.ended,
-            "tokens": self.tokenizer.convert_ids_to_tokens(entry.output.tokens),
-            "token_log_probabilities": _rounded(entry.output.log_probability),
-            "token_entropies": _rounded(entry.output.entropy),
-            "reference_errors": _rounded(-expected.log_probability),
-            "reference_entropies": _rounded(expected.entropy),
-            "reference_confidences": _rounded(expected.confidence),
-            "reference_correct": [int(right) for right in expected.correct],
-        }
-        return example if entropy is None else {**example, "true_entropy": entropy}
+            if entropy is not None:
+                example["true_entropy"] = entropy
+            if batch.cut[place]:
+                example["source_was_cut"] = True
+            examples.append(example)
+        return examples
 
     def _description(self, name: str | None) -> dict[str, Any]:
         """What it takes to read the numbers, or to make them again. The config of an adapter names its base only."""
@@ -255,7 +246,7 @@ def _rounded(values: np.ndarray) -> list[float]:
 
 def _texts(
     rows: list[dict[str, Any]], source: str | None, target: str | None, entropy: str | None, first_row: int
-) -> list[tuple[str, str, float | None]]:
+) -> list[Texts]:
     """Source and reference text of some rows, checked, and their true entropy where there is a column of it."""
     pair = find_pair(rows[0], source, target)
     columns = {name: [row[name] for row in rows] for name in rows[0]}

@@ -70,6 +70,11 @@ class EvaluationReport(SavedReport):
         """The quality to expect of each example by its score, learned from the other examples; `None` if too few."""
         return cross_fitted_confidence(self.uncertainty(scorer), self.quality())
 
+    def confidences(self) -> dict[str, np.ndarray]:
+        """The [`confidence`] of each scorer that has one."""
+        confidences = {name: self.confidence(name) for name in self.scorers}
+        return {name: values for name, values in confidences.items() if values is not None}
+
     def table(self) -> str:
         """The scorers as a markdown table: the ratio first, with its interval."""
         return self._metric_table(("scorer",), self.metrics["scorers"], self.main_metrics)
