@@ -165,11 +165,9 @@ class PredictionReport(SavedReport, Generic[Predictions]):
         calibrator = folder / CALIBRATOR
         with open(folder / PREDICTIONS, encoding="utf-8") as file:
             lines = [json.loads(line) for line in file]
-        return cls._read(lines, content.metrics, content.description, calibrator if calibrator.exists() else None)
+        return cls._read(content, lines, calibrator if calibrator.exists() else None)
 
     @classmethod
     @abstractmethod
-    def _read(
-        cls, lines: list[Line], metrics: dict[str, Any], description: dict[str, Any], calibrator: Path | None
-    ) -> Self:
+    def _read(cls, content: ReportContent, lines: list[Line], calibrator: Path | None) -> Self:
         """The report whose files hold this."""

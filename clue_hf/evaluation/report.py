@@ -64,18 +64,15 @@ class SavedReport(ABC):
         summary = self.summary() + ("" if comparison is None else "\n" + self.comparison(comparison, other))
         write_text(folder / "summary.md", summary)
         self.write_page(folder / "report.html", comparison, other)
-        self._save_plots(folder)
-        if comparison is not None:
-            write_json(folder / "comparison.json", comparison)
-        write_json(folder / "report.json", {"metrics": self.metrics, "description": self.description})
-
-    def _save_plots(self, folder: Path) -> None:
         try:
             plots = import_module(f".{self.kind}.plots", __package__)
         except ImportError:
             logger.warning("Install the extra `plots` (pip install 'clue-hf[plots]') for pictures of the curves.")
         else:
             plots.plot_report(self, folder)
+        if comparison is not None:
+            write_json(folder / "comparison.json", comparison)
+        write_json(folder / "report.json", {"metrics": self.metrics, "description": self.description})
 
     @abstractmethod
     def _save_rows(self, folder: Path) -> None:

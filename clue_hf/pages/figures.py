@@ -12,6 +12,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 
 from .palette import FAINT, GREY, INK, LIGHT, MUTED
@@ -131,6 +132,22 @@ def panel_grid(
     body.supxlabel(xlabel, fontsize=10, color=MUTED)
     body.supylabel(ylabel, fontsize=10, color=MUTED)
     return figure, dict(zip(names, grid, strict=False))
+
+
+def histogram_figure(
+    title: str, legend: tuple[str, str], xlabel: str, histograms: Mapping[str, Mapping[str, np.ndarray]], colors: Any
+) -> Figure:
+    """A panel per histogram of `score_histogram`; the legend says what is coloured and what is grey."""
+    above, below = legend
+    patches: list[Artist] = [
+        Patch(color=LIGHT[0], label=f"coloured, up: {above}"),
+        Patch(color=GREY, label=f"grey, down: {below}"),
+    ]
+    xlabel = f"{xlabel} (the outermost bars include everything beyond)"
+    figure, panels = panel_grid(title, list(histograms), patches, xlabel, "Share of each kind")
+    for name, axes in panels.items():
+        bars_up_and_down(axes, histograms[name], LIGHT[colors[name]])
+    return figure
 
 
 def short_name(name: str, limit: int) -> str:

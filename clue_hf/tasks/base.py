@@ -89,6 +89,13 @@ class Prediction:
         return losses * torch.zeros_like(error).index_fill(0, self.example, 1.0)
 
 
+def describe_items(kept: torch.Tensor, statistics: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """The statistics of the items that are kept, (examples, items, statistics); NaN for the others."""
+    described = torch.full((*kept.shape, len(statistics)), float("nan"), device=kept.device)
+    described[kept] = torch.stack([column.float() for column in statistics], -1)
+    return described
+
+
 def summarize(sums: torch.Tensor, num_classes: int | None = None) -> dict[str, float]:
     """Item-weighted means from added-up [`STATISTICS`]: loss, error, uncertainty, calibration."""
     total = dict(zip(STATISTICS, sums.tolist(), strict=True))

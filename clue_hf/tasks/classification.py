@@ -11,7 +11,7 @@ from torch import nn
 from ..functional import error_and_entropy
 from ..inputs.labels import number_dataset
 from ..kernels import logit_statistics
-from .base import Prediction
+from .base import Prediction, describe_items
 from .passes import PassTask
 
 
@@ -70,11 +70,8 @@ class ClassificationTask(PassTask):
     def describe(self, model: nn.Module, inputs: dict[str, Any], passes: int = 1) -> torch.Tensor:
         labels = inputs["labels"]
         kept = labels != -100
-        described = torch.full((len(labels), 1, 4), float("nan"), device=labels.device)
         outputs = self.log_probabilities(model, inputs, passes if passes > 1 else None)
-        statistics = logit_statistics(outputs[kept], labels[kept])
-        described[kept, 0] = torch.stack([column.float() for column in statistics], -1)
-        return described
+        return describe_items(kept.unsqueeze(1), logit_statistics(outputs[kept], labels[kept]))
 
     def count(self, batches: list[dict[str, Any]]) -> torch.Tensor:
         items = torch.stack([(batch["labels"] != -100).sum() for batch in batches]).sum()

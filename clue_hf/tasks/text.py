@@ -15,7 +15,7 @@ from ..inputs.text import check_tokens, prepare_text_dataset
 from ..kernels import fused_linear_objective, linear_statistics, logit_statistics, mixture_statistics
 from ..models.kind import text_task, unwrap
 from ..models.tokenizer import with_padding
-from .base import Prediction, Task
+from .base import Prediction, Task, describe_items
 from .head import LinearHead, head_replaced, read_head, why_not_fusable
 
 
@@ -147,9 +147,7 @@ class TextTask(Task):
                 for _ in range(passes - 1):
                     logits = torch.logaddexp(logits, self.logits(model, inputs, labels).log_softmax(-1))
             statistics = logit_statistics(logits, labels[kept])
-        described = torch.full((*labels.shape, 4), float("nan"), device=labels.device)
-        described[kept] = torch.stack([column.float() for column in statistics], -1)
-        return described
+        return describe_items(kept, statistics)
 
     def logits(self, model: nn.Module, inputs: dict[str, Any], labels: torch.Tensor) -> torch.Tensor:
         """The float32 logits behind each label that counts: (items, vocabulary)."""

@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...metrics import paired_classification_differences
+from ...metrics.content import ReportContent
 from ...posthoc import Calibrator, load_calibrator
 from ...predictors.classes import ClassPredictions
-from ..prediction_report import PredictionReport
+from ..prediction_report import Line, PredictionReport
 from ..report import Differences
 from .selection import page_data
 
@@ -157,11 +158,11 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
             )
         return sentences
 
-    def _labels(self) -> Iterator[dict[str, Any]]:
+    def _labels(self) -> Iterator[Line]:
         for row, label in enumerate(self.raw.labels.tolist()):
             yield {"row": row, "label": label, "label_name": self.names[label]}
 
-    def _predicted(self, predictions: ClassPredictions) -> Iterator[dict[str, Any]]:
+    def _predicted(self, predictions: ClassPredictions) -> Iterator[Line]:
         for row, answer in enumerate(predictions.answers.tolist()):
             probabilities: Any = predictions.probabilities[row].round(DIGITS).tolist()
             if len(probabilities) > MANY_CLASSES:
@@ -176,14 +177,13 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
             }
 
     @classmethod
-    def _read(
-        cls, lines: list[dict[str, Any]], metrics: dict[str, Any], description: dict[str, Any], calibrator: Path | None
-    ) -> ClassificationReport:
+    def _read(cls, content: ReportContent, lines: list[Line], calibrator: Path | None) -> ClassificationReport:
+        metrics, description = content.metrics, content.description
         names = description["classes"]
         labels = np.array([line["label"] for line in lines])
         own_uncertainty = description.get("settings", {}).get("error_predictor") is not None
 
-        def predictions(lines: list[dict[str, Any]]) -> ClassPredictions:
+        def predictions(lines: list[Line]) -> ClassPredictions:
             probabilities = np.array([_dense(line["probabilities"], len(names)) for line in lines])
             uncertainty = np.array([line["uncertainty"] for line in lines]) if own_uncertainty else None
             return ClassPredictions(probabilities, labels, uncertainty)

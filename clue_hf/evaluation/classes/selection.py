@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Number of bins of the reliability diagram: those of the ECE.
 BINS = 15
+#: Metrics that are drawn against the severity of a corruption.
+SEVERITY_METRICS = ("error", "ece", "mean_uncertainty", "ood_auroc")
 #: Groups of examples and their meaning.
 GROUPS = {
     "most confident errors": "wrong answers of the highest probability",
@@ -58,11 +60,14 @@ def kept_accuracy(report: ClassificationReport, points: int = 250) -> dict[str, 
     return kept_quality(report.raw.right.astype(float), ranked, points)
 
 
-def severity_lines(report: ClassificationReport, metric: str, kind: str = "raw") -> dict[str, list[Any]]:
-    """For each corruption: severity and entry of a metric; severity 0 is the data itself."""
-    clean = [(0, report.metrics[kind][metric])] if metric in report.metrics[kind] else []
+def severity_lines(report: ClassificationReport, metric: str, kind: str = "raw") -> dict[str, list[dict[str, Any]]]:
+    """For each corruption, `value`, `low` and `high` of a metric by `severity`; severity 0 is the data itself."""
+    clean = {"0": report.metrics} if metric in report.metrics[kind] else {}
     return {
-        name: clean + [(int(severity), metrics[kind][metric]) for severity, metrics in by_severity.items()]
+        name: [
+            {"severity": int(severity), **{key: metrics[kind][metric].get(key) for key in ("value", "low", "high")}}
+            for severity, metrics in {**clean, **by_severity}.items()
+        ]
         for name, by_severity in report.metrics.get("corruptions", {}).items()
     }
 
@@ -82,7 +87,7 @@ def choose_rows(predicted: ClassPredictions, limit: int, seed: int = 0) -> dict[
 
 def page_data(report: ClassificationReport, limit: int) -> dict[str, Any]:
     """What the script of the page reads."""
-    curves = kept_accuracy(report)
+    curves, corrupted = kept_accuracy(report), "corruptions" in report.metrics
     return {
         "n": len(report.raw.labels),
         "kinds": [
@@ -98,22 +103,9 @@ def page_data(report: ClassificationReport, limit: int) -> dict[str, Any]:
         "histograms": {
             kind: score_histogram(predicted.uncertainty, predicted.right) for kind, predicted in report.kinds.items()
         },
-        "severity": _severity(report) if "corruptions" in report.metrics else {},
+        "severity": {metric: severity_lines(report, metric) for metric in SEVERITY_METRICS if corrupted},
         "groups": GROUPS,
         "examples": [_example(report, row, groups) for row, groups in choose_rows(report.raw, limit).items()],
-    }
-
-
-def _severity(report: ClassificationReport) -> dict[str, Any]:
-    return {
-        metric: {
-            name: [
-                {"severity": severity, **{key: entry.get(key) for key in ("value", "low", "high")}}
-                for severity, entry in points
-            ]
-            for name, points in severity_lines(report, metric).items()
-        }
-        for metric in ("error", "ece", "mean_uncertainty", "ood_auroc")
     }
 
 

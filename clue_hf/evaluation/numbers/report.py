@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...metrics import paired_regression_differences
+from ...metrics.content import ReportContent
 from ...posthoc import QuantileCalibrator
 from ...predictors.numbers import RegressionPredictions
-from ..prediction_report import PredictionReport
+from ..prediction_report import Line, PredictionReport
 from ..report import Differences
 from .selection import page_data
 
@@ -122,19 +123,18 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
             sentences += self.calibration_sentence(f"; its 95 % intervals contain {coverage:.1%}")
         return sentences + self.remarks()
 
-    def _labels(self) -> Iterator[dict[str, Any]]:
+    def _labels(self) -> Iterator[Line]:
         for row, target in zip(self.numbers.tolist(), self.raw.forecasts.target, strict=True):
             yield {"row": row, "target": _rounded(target)}
 
-    def _predicted(self, predictions: RegressionPredictions) -> Iterator[dict[str, Any]]:
+    def _predicted(self, predictions: RegressionPredictions) -> Iterator[Line]:
         columns = {**predictions.columns(), "squared_error": predictions.error}
         for values in zip(*columns.values(), strict=True):
             yield dict(zip(columns, map(_rounded, values), strict=True))
 
     @classmethod
-    def _read(
-        cls, lines: list[dict[str, Any]], metrics: dict[str, Any], description: dict[str, Any], calibrator: Path | None
-    ) -> RegressionReport:
+    def _read(cls, content: ReportContent, lines: list[Line], calibrator: Path | None) -> RegressionReport:
+        metrics, description = content.metrics, content.description
         mean, std, target = (np.array([line[name] for line in lines], float) for name in ("mean", "std", "target"))
         raw = RegressionPredictions(mean, std, target, clamped=metrics["clamped"])
         fitted = None if calibrator is None else QuantileCalibrator.load(calibrator)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from operator import length_hint
 from pathlib import Path
 from typing import Any
 
@@ -135,9 +136,8 @@ class UncertaintyEvaluator:
         [done] = broadcast_object_list([log.done if log else None])
         columns = (source_column, target_column, entropy_column)
         count = 0
-        bar = tqdm(
-            total=_length(dataset, self.max_rows), desc="Evaluating", unit=" texts", disable=not state.is_main_process
-        )
+        total = min(filter(None, (length_hint(dataset), self.max_rows)), default=None)  # a stream has no length
+        bar = tqdm(total=total, desc="Evaluating", unit=" texts", disable=not state.is_main_process)
         for rows in _shards(islice(dataset, self.max_rows)):
             texts = _texts(rows, *columns, count)
             for finished in self._finish(texts, count, done, log, state):
@@ -232,12 +232,6 @@ def _shards(dataset: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]
     rows = iter(dataset)
     while shard := list(islice(rows, SHARD)):
         yield shard
-
-
-def _length(dataset: Any, limit: int | None) -> int | None:
-    if not hasattr(dataset, "__len__"):
-        return limit
-    return len(dataset) if limit is None else min(limit, len(dataset))
 
 
 def _rounded(values: np.ndarray) -> list[float]:

@@ -50,12 +50,6 @@ def write_page(
             The scorer whose uncertainty defines the groups of examples; by default the one with the highest PRR.
         limit (`int`, *optional*, defaults to 500):
             Maximum number of examples: see [`~clue_hf.evaluation.text.selection.choose_examples`].
-
-    Example:
-
-    ```python
-    write_page(EvaluationReport.load("report"), "report/index.html")
-    ```
     """
     scorer = scorer or best_scorer(report)
     best_first = sorted(report.scorers, key=lambda name: -metric_value(report, name, "prr", -math.inf))

@@ -12,15 +12,15 @@ from matplotlib.patches import Patch
 
 from ...metrics.registry import format_metric, metric_info
 from ...pages.figures import (
-    bars_up_and_down,
     curve_figure,
+    histogram_figure,
     line_style,
     panel_grid,
     rejection_axes,
     reliability_line,
     save_figures,
 )
-from ...pages.palette import FAINT, GREY, INK, LIGHT, MUTED
+from ...pages.palette import FAINT, INK, LIGHT, MUTED
 from ...pages.selection import curve_limits, score_histogram
 from .selection import (
     colour_index,
@@ -38,23 +38,9 @@ if TYPE_CHECKING:
 
 def plot_report(report: EvaluationReport, folder: str | Path) -> list[Path]:
     """
-    Draws an evaluation: `rejection_curves`, `risk_coverage`, `score_histograms` and, if a scorer has a calibrated
-    confidence, `reliability`. The same report gives the same bytes.
-
-    Args:
-        report ([`EvaluationReport`]):
-            Its examples are read once.
-        folder (`str` or `Path`):
-            Folder for the figures as PNG and SVG; it is created if needed.
-
-    Returns:
-        `list[Path]`: The files.
-
-    Example:
-
-    ```python
-    plot_report(EvaluationReport.load("report"), "report/figures")
-    ```
+    Draws `rejection_curves`, `risk_coverage`, `score_histograms` and, if a scorer has a calibrated confidence,
+    `reliability` as PNG and SVG into a folder, which is created if needed; returns the files. The examples are read
+    once, and the same report gives the same bytes.
     """
     drawings = {
         "rejection_curves": _rejection_curves,
@@ -108,18 +94,13 @@ def _draw_curves(
 
 def _score_histograms(report: EvaluationReport) -> Figure:
     good, median = good_examples(report.quality()), f"{np.median(report.quality()):.2f}"
-    up = f"coloured, up: {good.sum():,} outputs of quality {median} (the median) or better"
-    figure, panels = panel_grid(
+    return histogram_figure(
         "Uncertainty of good and bad outputs",
-        report.scorers,
-        [Patch(color=LIGHT[0], label=up), Patch(color=GREY, label=f"grey, down: {len(good) - good.sum():,} below it")],
-        xlabel="Uncertainty score (the outermost bars include everything beyond)",
-        ylabel="Share of each kind",
+        (f"{good.sum():,} outputs of quality {median} (the median) or better", f"{(~good).sum():,} below it"),
+        "Uncertainty score",
+        {name: score_histogram(report.uncertainty(name), good) for name in report.scorers},
+        colour_index(report.scorers),
     )
-    places = colour_index(report.scorers)
-    for name, axes in panels.items():
-        bars_up_and_down(axes, score_histogram(report.uncertainty(name), good), LIGHT[places[name]])
-    return figure
 
 
 def _reliability(report: EvaluationReport) -> Figure:

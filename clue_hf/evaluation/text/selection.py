@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import math
 from collections.abc import Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +26,8 @@ from ...scorers import SCORERS
 if TYPE_CHECKING:
     from .report import EvaluationReport
 
+#: The byte of each character of byte-level tokenizers.
+BYTES = {letter: byte for byte, letter in bytes_to_unicode().items()}
 #: Groups of examples and their meaning.
 GROUPS = {
     "most certain": "lowest uncertainty",
@@ -94,20 +95,9 @@ def choose_examples(
     report: EvaluationReport, scorer: str, limit: int = 500, seed: int = 0
 ) -> list[tuple[dict[str, Any], list[str]]]:
     """
-    The examples most worth reading, in the order of the data.
-
-    Args:
-        report ([`EvaluationReport`]):
-            Its examples are read once, and a second time for their numbers unless these are known.
-        scorer (`str`):
-            Its uncertainty defines the groups.
-        limit (`int`, *optional*, defaults to 500):
-            Maximum number of examples; if there are no more than that, all are returned.
-        seed (`int`, *optional*, defaults to 0):
-            Seed of the random group.
-
-    Returns:
-        `list[tuple[dict, list[str]]]`: Each example with the [`GROUPS`] it is in: none, one or several.
+    The examples most worth reading, in the order of the data, each with the [`GROUPS`] that it is in by the
+    uncertainty of a scorer: none, one or several. No more than `limit`; all, if there are no more than that. `seed` is
+    that of the random group.
     """
     groups = _groups(report, scorer, limit, seed)
     chosen = rows_in_groups(groups, len(report.examples), limit)
@@ -202,19 +192,13 @@ def readable_tokens(tokens: Sequence[str], text: str) -> list[str]:
     The tokens of a tokenizer as readable text: with spaces for SentencePiece's and byte-level markers, and with the
     characters that byte-level tokens encode. A character that is spread over several tokens is in the last one.
     """
-    joined, spaced, alphabet = "".join(tokens), [token.replace("▁", " ") for token in tokens], _byte_alphabet()
+    joined, spaced = "".join(tokens), [token.replace("▁", " ") for token in tokens]
     marked = "Ġ" in joined or "Ċ" in joined
-    if "▁" in joined or (not marked and (text.strip() in joined or not set(joined) <= alphabet.keys())):
+    if "▁" in joined or (not marked and (text.strip() in joined or not set(joined) <= BYTES.keys())):
         return spaced
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoded = []
     for token in tokens:
-        is_bytes = set(token) <= alphabet.keys()  # not so for tokens that were added to the vocabulary as they are
-        decoded.append(decoder.decode(bytes(alphabet[letter] for letter in token)) if is_bytes else token)
+        is_bytes = set(token) <= BYTES.keys()  # not so for tokens that were added to the vocabulary as they are
+        decoded.append(decoder.decode(bytes(BYTES[letter] for letter in token)) if is_bytes else token)
     return decoded if marked or "\ufffd" not in "".join(decoded) else spaced
-
-
-@cache
-def _byte_alphabet() -> dict[str, int]:
-    """The byte of each character of byte-level tokenizers."""
-    return {letter: byte for byte, letter in bytes_to_unicode().items()}
