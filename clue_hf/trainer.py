@@ -337,7 +337,7 @@ class CLUETrainer(SavingMixin, PushMixin, Seq2SeqTrainer):
             self._warned_of_flatness = True
             logger.warning(
                 f"The mean uncertainty is {summary['normalized_uncertainty']:.0%} of its maximum: the model is close "
-                "to guessing. If it does not fall, raise alpha, train plainly first (plain_steps), or use "
+                "to guessing. If it does not fall, raise alpha, start with plain steps (plain_steps), or use "
                 "clue_gradient='uncertainty'."
             )
         return summary

@@ -31,7 +31,7 @@ class PredictionEvaluator:
     #: Kind of the report in the registry of metrics, and what one of its rows is called.
     kind: ClassVar[str]
     rows_name: ClassVar[str]
-    #: What prepares the inputs, in words.
+    #: What prepares the inputs, for messages.
     needs: ClassVar[str]
     #: The calibrators that can be fitted, by name.
     calibrators: ClassVar[dict[str, Any]]
@@ -65,7 +65,7 @@ class PredictionEvaluator:
     @classmethod
     def _inputs(cls, processing_class: Any, columns: dict[str, Any]) -> Any:
         if processing_class is None:
-            raise ValueError(f"The evaluator needs the model's {cls.needs}: give `processing_class`.")
+            raise ValueError(f"The evaluator needs the model's {cls.needs}: pass `processing_class`.")
         return make_inputs(processing_class, InputSettings(**columns))
 
     @property
@@ -80,7 +80,7 @@ class PredictionEvaluator:
 
     def _check_validation(self, validation: Any) -> None:
         if isinstance(self.calibrator, str) and validation is None:
-            raise ValueError("A calibrator is fitted on validation data: give some.")
+            raise ValueError("Fitting a calibrator needs validation data: pass `validation`.")
 
     def _description(
         self, description: dict[str, Any] | None, metrics: dict[str, Any], settings: dict[str, Any], **own: Any

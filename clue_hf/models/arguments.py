@@ -54,7 +54,7 @@ class ModelArguments:
             raise ValueError(f"`dtype` must be one of float32, bfloat16, float16, not {self.dtype!r}.")
         if bool(self.model_name_or_path) == bool(self.model_type):
             raise ValueError(
-                "Give `model_name_or_path` (to fine-tune) or `model_type` (to build one), one of the two."
+                "Set `model_name_or_path` (to fine-tune) or `model_type` (to build a model), one of the two."
             )
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ValueError(f"`dropout` must lie in [0, 1), but is {self.dropout!r}.")
@@ -89,7 +89,7 @@ class LoraArguments:
 
 
 def check_model(arguments: ModelArguments) -> None:
-    """Raises where the model's config or tokenizer is not to be had, without loading weights."""
+    """Raises an error if the model's config or tokenizer cannot be loaded; does not load weights."""
     if arguments.model_name_or_path:
         load_config(arguments.model_name_or_path, **parse_overrides(arguments.config_overrides))
     if not arguments.tokenizer_vocab_size and arguments.model_type not in (VISION, TABULAR):

@@ -166,7 +166,7 @@ def _auto_class(config: Any, task: str) -> Any:
         task = text_task(config)
     auto_class = AutoModelForSeq2SeqLM if task == "seq2seq" else AutoModelForCausalLM
     if type(config) not in auto_class._model_mapping:
-        raise UserError(f"A {config.model_type} model cannot do the task {task!r}: there is no such head for it.")
+        raise UserError(f"A {config.model_type} model cannot do the task {task!r}: it has no head for it.")
     return auto_class
 
 
@@ -201,7 +201,7 @@ def explained(name: str, what: str) -> Iterator[None]:
         advice = (
             "Check the files in this folder."
             if is_folder
-            else "It is no local folder, and the Hub has no such id or cannot be reached. Offline: download it on a "
-            f"connected machine with `hf download {name}`, or give a local folder."
+            else "It is not a local folder, and the Hub has no such id or cannot be reached. Offline: download it on "
+            f"a connected machine with `hf download {name}`, or give a local folder."
         )
         raise UserError(f"The {what} {name!r} cannot be loaded. {advice} ({reason})") from error

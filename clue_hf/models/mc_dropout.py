@@ -234,8 +234,8 @@ def _as_written() -> AbstractContextManager[Any]:
 def _check_dropout(model: nn.Module) -> None:
     if not has_dropout(model):
         raise UserError(
-            "The model has no dropout, so that all its passes are the same. Set `dropout` (T5: `dropout_rate`) above "
-            "0, or leave mc_samples at 0."
+            "The model has no dropout, so all its passes would be the same. Set `dropout` (T5: `dropout_rate`) above "
+            "0, or mc_samples=0."
         )
 
 
@@ -306,4 +306,4 @@ def _find_head(model: Any) -> tuple[str, nn.Linear]:
         return usual[-1]
     if len(linear) == 1:
         return linear[0]
-    raise UserError(f"The classifier of {type(model).__name__} is not found, so that no dropout can be put before it.")
+    raise UserError(f"Cannot find the final linear layer of {type(model).__name__} to put dropout before it.")

@@ -61,8 +61,10 @@ class EUAT(Objective):
         predicted = trainer.class_probabilities(trainer.train_dataset, "Finding wrong predictions")
         self.wrong = torch.from_numpy(predicted.log_probabilities.argmax(-1) != predicted.labels)
         if not self.has_both_sets:
-            kind = "wrong" if not self.wrong.any() else "right"
-            logger.warning(f"EUAT: the model gets nothing {kind} in the training data: this epoch has plain batches.")
+            missing = "wrong" if not self.wrong.any() else "right"
+            logger.warning(
+                f"EUAT: the model gets nothing {missing} in the training data: ordinary batches this epoch."
+            )
 
     def train_sampler(self, trainer: CLUETrainer) -> Sampler[int] | None:
         """Half of each batch from either set, once the plain phase is over."""

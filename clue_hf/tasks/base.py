@@ -119,7 +119,7 @@ class Task(ABC):
         return dataset
 
     def saved_settings(self) -> dict[str, Any]:
-        """What `uncertainty.json` keeps of how error and uncertainty are found."""
+        """What `uncertainty.json` keeps of how error and uncertainty are computed."""
         return {}
 
     def collator(self, config: CLUEConfig) -> Any:

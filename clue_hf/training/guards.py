@@ -95,8 +95,8 @@ class FiniteGuard(TrainerCallback):
         if self.trainer.accelerator.mixed_precision == "fp16" or self.trainer.model.dtype == torch.float16:
             return "float16 overflows (T5 is known for it): use bf16, or float32 (leave out fp16)."
         return (
-            "Lower learning_rate, clip gradients (max_grad_norm), train plainly first (plain_steps), and look for "
-            "absurd values in the data."
+            "Lower learning_rate, clip gradients (max_grad_norm), start with plain steps (plain_steps), and check the "
+            "data for extreme values."
         )
 
     def take(self) -> dict[str, int]:

@@ -139,7 +139,7 @@ class PushMixin(Trainer):
         if self.args.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
             logger.warning_once(
                 f"hub_strategy {self.args.hub_strategy.value!r} uploads the models of the checkpoints; the states of "
-                "the optimizer are pickles, and stay here."
+                "the optimizer are pickles, and are not uploaded."
             )
         folder = Path(self.args.output_dir)
         try:

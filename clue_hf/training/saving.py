@@ -89,7 +89,7 @@ class SavingMixin(Trainer):
         return folder
 
     def _changed_settings(self, checkpoint: str) -> list[dict[str, Any]]:
-        """The changes of settings up to now; raises where there are new ones that nobody asked for."""
+        """The changes of settings up to now; raises an error on new ones unless they are allowed."""
         path = Path(checkpoint) / SETTINGS
         if not path.exists():
             return []

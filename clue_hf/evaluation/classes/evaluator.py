@@ -28,9 +28,10 @@ logger = logging.get_logger(__name__)
 
 class ClassificationEvaluator(PredictionEvaluator):
     """
-    Tells how often a classifier of images or texts is right, and how well its uncertainty knows when it is not.
+    Evaluates a classifier of images or texts: its error and calibration, and how well its uncertainty detects wrong
+    answers.
 
-    The probabilities are the mean over passes with dropout, if there are any; the uncertainty is their entropy,
+    The probabilities are the mean over the MC-dropout passes, if there are any; the uncertainty is their entropy,
     divided by its largest value.
 
     Args:
@@ -39,8 +40,8 @@ class ClassificationEvaluator(PredictionEvaluator):
         processing_class:
             Its image processor or tokenizer.
         mc_samples (`int`, *optional*):
-            Passes with dropout, whose mean counts; 0 for one plain pass. By default 5, or 0 for a model without
-            dropout. The masks follow from the seed, and are the same for all rows.
+            Number of MC-dropout forward passes to average; 0 for one pass without dropout. By default 5, or 0 for a
+            model without dropout. The masks follow from the seed, and are the same for all rows.
         calibrator (`str` or [`~clue_hf.posthoc.Calibrator`], *optional*):
             A name in [`~clue_hf.posthoc.CALIBRATORS`]: fitted on the validation data, reported beside the raw numbers.
             Or one that was fitted before.
@@ -51,7 +52,7 @@ class ClassificationEvaluator(PredictionEvaluator):
         seed (`int`, *optional*, defaults to 42):
             Seed of the masks and of the corruptions.
         error_predictor ([`~clue_hf.posthoc.ErrorPredictor`], *optional*):
-            Gives the uncertainty, instead of the entropy.
+            Predicts the uncertainty, which replaces the entropy.
         class_names (`list[str]`, *optional*):
             The classes of the training data, where its labels are texts that the model's config does not know.
         columns:
@@ -106,8 +107,8 @@ class ClassificationEvaluator(PredictionEvaluator):
         description: dict[str, Any] | None = None,
     ) -> ClassificationReport:
         """
-        Classifies every row of a dataset and judges the answers. Started on several processes, each takes its share;
-        the report is the same.
+        Classifies every row of a dataset and evaluates the answers. Started on several processes, each takes its
+        share; the report is the same.
 
         Args:
             dataset (`datasets.Dataset` or [`~clue_hf.data.image_dataset.ImageDataset`]):
@@ -116,17 +117,17 @@ class ClassificationEvaluator(PredictionEvaluator):
                 The same, for what must not be learned from the dataset itself: the threshold tau of the uncertainty,
                 and the calibrator.
             corruptions (`Sequence[str]`, *optional*):
-                Names in [`~clue_hf.data.corruptions.CORRUPTIONS`]: also judge the answers to the images so corrupted,
-                and how well the uncertainty tells them from the original ones.
+                Names in [`~clue_hf.data.corruptions.CORRUPTIONS`]: also evaluate the answers to corrupted images, and
+                how well the uncertainty separates these from the original ones.
             severities (`Sequence[int]`, *optional*, defaults to 1 to 5):
-                Of each corruption.
+                Severities of each corruption.
             ood (*optional*):
-                Examples from out of the distribution, whose labels do not matter: adds how well the uncertainty tells
-                them from those of the dataset.
+                Out-of-distribution examples, whose labels are not used: adds how well the uncertainty separates them
+                from those of the dataset.
             positive (`str` or `int`, *optional*, defaults to 1):
-                With two classes: the positive one, for the metrics after a flip.
+                With two classes: the positive class of the metrics after a flip.
             description (`dict`, *optional*):
-                What else the report should tell, such as the names of model and data.
+                More entries of the report's description, such as the names of model and data.
         """
         self._check_validation(validation)
         for name in corruptions:

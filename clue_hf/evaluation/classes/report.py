@@ -35,7 +35,7 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
         raw ([`ClassPredictions`]):
             Probabilities and labels, one row per example.
         calibrated ([`ClassPredictions`], *optional*):
-            The same by the calibrator.
+            The same after the calibrator.
         metrics (`dict`):
             `raw` and `calibrated`: every metric with value, interval and n; `tau`; `corruptions` by name and severity;
             `ood`. An undefined metric is `None` with a reason.
@@ -44,7 +44,7 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
         calibrator ([`~clue_hf.posthoc.Calibrator`], *optional*):
             Fitted on the validation data.
         rows (*optional*):
-            The images or texts, for those to look at.
+            The images or texts, shown on the page.
     """
 
     kind: ClassVar = "classes"
@@ -59,8 +59,8 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
     shifted_metrics: ClassVar = ("error", "ece", "mean_uncertainty", "uncertainty_auc", "ood_auroc")
     detection_metrics: ClassVar = ("ood_auroc", "ood_aupr", "ood_fpr95")
     reading: ClassVar = (
-        "error, ECE, NLL, Brier, alignment error and AURC: lower is better. uA, uAUC, corr, W1 and PRR tell how well "
-        "the uncertainty knows the wrong answers: higher is better."
+        "error, ECE, NLL, Brier, alignment error and AURC: lower is better. uA, uAUC, corr, W1 and PRR measure "
+        "how well the uncertainty detects wrong answers: higher is better."
     )
 
     names: list[str]

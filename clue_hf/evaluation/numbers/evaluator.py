@@ -22,10 +22,10 @@ logger = logging.get_logger(__name__)
 
 class RegressionEvaluator(PredictionEvaluator):
     """
-    Tells how far the numbers are off that a model predicts for rows of a table, images or texts, and how well its
-    variance knows it.
+    Evaluates a model that predicts a number for rows of a table, images or texts: its error, and how well its variance
+    matches it.
 
-    The prediction is the mean over passes with dropout, if there are any; the uncertainty is the variance over them,
+    The prediction is the mean over the MC-dropout passes, if there are any; the uncertainty is the variance over them,
     plus the predicted one where the model predicts one. All is in the target's own units.
 
     Args:
@@ -34,8 +34,8 @@ class RegressionEvaluator(PredictionEvaluator):
         processing_class:
             Its [`~clue_hf.inputs.table_preprocessor.TablePreprocessor`], image processor or tokenizer.
         mc_samples (`int`, *optional*):
-            Passes with dropout; 0 for one plain pass. By default 20, or 0 for a model without dropout. The masks
-            follow from the seed, and are the same for all rows.
+            Number of MC-dropout forward passes to average; 0 for one pass without dropout. By default 20, or 0 for a
+            model without dropout. The masks follow from the seed, and are the same for all rows.
         calibrator (`str` or [`~clue_hf.posthoc.QuantileCalibrator`], *optional*):
             `"quantile"`: fitted on the validation data, reported beside the raw numbers. Or one that was fitted
             before.
@@ -46,7 +46,7 @@ class RegressionEvaluator(PredictionEvaluator):
         seed (`int`, *optional*, defaults to 42):
             Seed of the masks.
         error_predictor ([`~clue_hf.posthoc.ErrorPredictor`], *optional*):
-            The squared error that it predicts is the variance, instead of the model's own.
+            Predicts the squared error, which replaces the model's variance.
         min_variance (`float`, *optional*, defaults to 1e-6):
             Smaller variances count as this, in units of the standardised target. The report says how many there were.
         columns:
@@ -89,8 +89,8 @@ class RegressionEvaluator(PredictionEvaluator):
         self, dataset: Any, validation: Any = None, description: dict[str, Any] | None = None
     ) -> RegressionReport:
         """
-        Predicts every row of a dataset and judges the predictions. Started on several processes, each takes its share;
-        the report is the same.
+        Predicts every row of a dataset and evaluates the predictions. Started on several processes, each takes its
+        share; the report is the same.
 
         Args:
             dataset (`datasets.Dataset` or `dict` of columns):
@@ -98,7 +98,7 @@ class RegressionEvaluator(PredictionEvaluator):
             validation (*optional*):
                 The same, for the calibrator, which must not learn from the dataset itself.
             description (`dict`, *optional*):
-                What else the report should tell, such as the names of model and data.
+                More entries of the report's description, such as the names of model and data.
         """
         self._check_validation(validation)
         if not self.predictor.has_variance:
@@ -142,8 +142,8 @@ class RegressionEvaluator(PredictionEvaluator):
         check_levels(levels)
         if isinstance(self.calibrator, str):
             raise ValueError(
-                "The calibrator is not fitted yet: evaluate with validation data first, and give the evaluator that "
-                "predicts the report's `calibrator`."
+                "The calibrator is not fitted yet: evaluate with validation data first, and pass the report's "
+                "`calibrator` to the evaluator that predicts."
             )
         labelled = number_rows(dataset, self.predictor.inputs, "given", with_target=False)
         predictions = self._predict(labelled, "Predicting", tuple(levels))

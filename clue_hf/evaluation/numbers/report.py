@@ -31,7 +31,7 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
         raw ([`RegressionPredictions`]):
             Mean, standard deviation and truth of each row.
         calibrated ([`RegressionPredictions`], *optional*):
-            The same by the calibrator.
+            The same after the calibrator.
         metrics (`dict`):
             `raw` and `calibrated`: every metric with value, interval and n; `clamped`: how many variances were below
             `min_variance` (squared units of the target). An undefined metric is `None` with a reason.
@@ -42,7 +42,7 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
         numbers (`np.ndarray`, *optional*):
             Which rows of the data these are; by default all.
         rows (*optional*):
-            The rows of the table, images or texts, for those to look at.
+            The rows of the table, images or texts, shown on the page.
     """
 
     kind: ClassVar = "numbers"
@@ -53,9 +53,9 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
     tile_metrics: ClassVar = ("mse", "nll", "regression_ece", "coverage_95")
     calibration_metric: ClassVar = "regression_ece"
     reading: ClassVar = (
-        "MSE, NLL, ECE, ENCE, alignment error and AUSE: lower is better. The correlations tell how well the "
-        "uncertainty goes with the squared error: higher is better. MSE and alignment error are in squared units of "
-        "the target, the mean std in its units."
+        "MSE, NLL, ECE, ENCE, alignment error and AUSE: lower is better. The correlations measure how well the "
+        "uncertainty follows the squared error: higher is better. MSE and alignment error are in squared units of the "
+        "target, the mean std in its units."
     )
 
     raw: RegressionPredictions

@@ -35,12 +35,13 @@ Texts = tuple[str, str, float | None]
 
 class UncertaintyEvaluator:
     """
-    Tells how far each output of a model can be trusted, and how well its uncertainty knows.
+    Evaluates the uncertainty of a language model: generates an output for every row, scores its uncertainty, judges
+    its quality, and measures how well the one predicts the other.
 
     Args:
         model, tokenizer:
             A sequence-to-sequence or causal language model, trained with CLUE or not, and its tokenizer. Inside a
-            [`CLUETrainer`] they may be left out: it puts in its own.
+            [`CLUETrainer`] they are not needed: it sets its own.
         scorers (`Sequence[str]`, *optional*):
             Names in [`~clue_hf.scorers.SCORERS`]; all of them by default.
         quality (`str` or `Sequence[str]`, *optional*, defaults to `"bleu"`):
@@ -79,7 +80,7 @@ class UncertaintyEvaluator:
         for name in self.qualities:
             check_choice("quality", name, QUALITIES)
         if not scorers or not self.qualities:
-            raise ValueError("Name at least one scorer and one quality.")
+            raise ValueError("Pass at least one scorer and one quality.")
         self.scorer_names, self.resamples, self.max_rows = list(scorers), resamples, max_rows
         self.settings = collection_settings(settings)
         self.model, self.tokenizer = model, tokenizer
@@ -122,10 +123,10 @@ class UncertaintyEvaluator:
             resume (`bool`, *optional*, defaults to `False`):
                 Continue what the folder holds.
             description (`dict`, *optional*):
-                What else the report should tell, such as the names of model and data.
+                More entries of the report's description, such as the names of model and data.
         """
         if self.model is None or self.tokenizer is None:
-            raise ValueError("The evaluator has no model and tokenizer: give it both.")
+            raise ValueError("The evaluator needs a model and a tokenizer: pass both.")
         self.predictor = TextPredictor(self.model, self.tokenizer, self.scorer_names, **vars(self.settings))
         state = process_state()
         description = description or {}
@@ -210,7 +211,7 @@ class UncertaintyEvaluator:
         return examples
 
     def _description(self, name: str | None) -> dict[str, Any]:
-        """What it takes to read the numbers, or to make them again. The config of an adapter names its base only."""
+        """What it takes to read the numbers, or to compute them again; an adapter's config names its base only."""
         signature = {
             "scorers": self.scorer_names,
             "quality": self.qualities,
