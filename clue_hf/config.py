@@ -105,7 +105,7 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         if not torch.accelerator.is_available():
             self.dataloader_pin_memory = False
             if self.bf16:
-                self.use_cpu = True  # transformers insists on hearing it, though nothing else is there
+                self.use_cpu = True  # transformers requires it, though there is no other device
         if self.ddp_find_unused_parameters is None:
             # the fused head uses the output weight outside the wrapped forward, where DDP's search does not look
             self.ddp_find_unused_parameters = False
@@ -143,7 +143,7 @@ class CLUEConfig(Seq2SeqTrainingArguments):
             self.objective = "label_smoothing"
         elif self.objective != "label_smoothing" and self.label_smoothing_factor > 0:
             raise ValueError(
-                f"`label_smoothing_factor` does not go with the objective {self.objective!r}, whose error is plain "
+                f"`label_smoothing_factor` is not supported by the objective {self.objective!r}, whose error is plain "
                 "cross-entropy. Remove it, or set objective='label_smoothing'."
             )
 

@@ -169,7 +169,7 @@ class CLUETrainer(SavingMixin, PushMixin, Seq2SeqTrainer):
         return (loss, {"logits": prediction.outputs}) if return_outputs else loss
 
     def objective_at(self, step: int) -> Objective:
-        """The objective of a global step: plain first where asked for, then the chosen one with its schedule."""
+        """The objective of a global step: plain during the plain phase, then the chosen one with its schedule."""
         if step < self._plain_until:
             return self.plain_objective
         return self.objective.at(step - self._plain_until)

@@ -151,7 +151,7 @@ class PredictionReport(SavedReport, Generic[Predictions]):
             yield line if texts is None else {**line, "text": texts[place]}
 
     def _save_rows(self, folder: Path) -> None:
-        (folder / "report.json").unlink(missing_ok=True)  # whoever finds it finds a finished report
+        (folder / "report.json").unlink(missing_ok=True)  # it is written last: its report is complete
         write_lines(folder / PREDICTIONS, self._lines())
         (folder / CALIBRATOR).unlink(missing_ok=True)
         if self.calibrator is not None:

@@ -109,7 +109,7 @@ def build_text_model(model_type: str, tokenizer: PreTrainedTokenizerBase, task: 
 
 
 def load_config(name: str, subfolder: str = "", **overrides: Any) -> Any:
-    """A model's config, with some values replaced. What is loaded asks for it first: here its folder is checked."""
+    """A model's config, with some values replaced. All loading begins here, so the folder is checked here."""
     check_folder(name, subfolder)
     with explained(name, "model"):
         config = AutoConfig.from_pretrained(name, subfolder=subfolder, trust_remote_code=False)

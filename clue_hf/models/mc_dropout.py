@@ -173,7 +173,7 @@ def _all_logits(model: nn.Module, inputs: dict[str, Any], passes: int, size: int
 def mc_predict(model: nn.Module, inputs: dict[str, Any], passes: int, seed: int | None = None) -> torch.Tensor:
     """
     The predicted distributions of several passes with dropout active, everything else as in evaluation. Their mean is
-    the prediction; how they differ tells what the model does not know.
+    the prediction, and their spread the uncertainty of the model.
 
     Args:
         model (`nn.Module`):
@@ -235,7 +235,7 @@ def _check_dropout(model: nn.Module) -> None:
     if not has_dropout(model):
         raise UserError(
             "The model has no dropout, so all its passes would be the same. Set `dropout` (T5: `dropout_rate`) above "
-            "0, or mc_samples=0."
+            "0, or leave mc_samples at 0."
         )
 
 

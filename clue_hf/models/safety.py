@@ -1,4 +1,4 @@
-"""A model's folder may come from a stranger: what would read beyond it, or run what it holds, is refused."""
+"""Checks of a model's folder, which may be untrusted: links out of it and pickled weights are refused."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ ACTIVE: ContextVar[SharedMasks | None] = ContextVar("shared_masks", default=None
 class SharedMasks(TorchFunctionMode):
     """
     Inside it `F.dropout`, `F.dropout1d` ... and the dropout of `F.scaled_dot_product_attention` draw one mask for all
-    rows. What else is random is left as it is. Rows are the first dimension: the masks of a network that puts the
+    rows. All other random functions are unchanged. Rows are the first dimension: the masks of a network that puts the
     sequence first still depend on the batch.
 
     Args:

@@ -63,7 +63,7 @@ class EUAT(Objective):
         if not self.has_both_sets:
             missing = "wrong" if not self.wrong.any() else "right"
             logger.warning(
-                f"EUAT: the model gets nothing {missing} in the training data: ordinary batches this epoch."
+                f"EUAT: the model gets nothing {missing} in the training data: this epoch uses ordinary batches."
             )
 
     def train_sampler(self, trainer: CLUETrainer) -> Sampler[int] | None:

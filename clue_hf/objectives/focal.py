@@ -11,8 +11,7 @@ class Focal(Objective):
     Focal loss (Lin et al.): `(1 - p_y)^gamma * error`, with `p_y = exp(-error)` the probability of the target.
 
     Relations:
-        `gamma=0` is [`Plain`]. Like CLUE it keeps predictions from becoming too sure, but without looking at
-        the uncertainty.
+        `gamma=0` is [`Plain`]. Like CLUE it prevents overconfident predictions, but it does not use the uncertainty.
     """
 
     config_fields = ("focal_gamma",)

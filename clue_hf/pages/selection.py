@@ -110,7 +110,7 @@ def shortened(text: str) -> str:
 
 
 def shown_row(rows: Any, row: int) -> dict[str, str]:
-    """The image or the text of a row, where the rows are at hand."""
+    """The image or the text of a row, if the report has its rows."""
     if rows is None:
         return {}
     if hasattr(rows, "pixels"):

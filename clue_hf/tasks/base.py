@@ -35,7 +35,7 @@ class Prediction:
         labels (`torch.Tensor` of shape `(items,)`, *optional*), logits (of shape `(items, classes)`, *optional*):
             For objectives with `needs_logits`.
         outputs (`torch.Tensor`, *optional*):
-            All the logits of the batch, where the caller asked for them.
+            All the logits of the batch, if requested.
         row (`torch.Tensor` of shape `(items,)`, *optional*):
             Which row of the training data each item comes from, for objectives with `needs_row`.
     """
@@ -108,14 +108,14 @@ def summarize(sums: torch.Tensor, num_classes: int | None = None) -> dict[str, f
 
 
 class Task(ABC):
-    """Turns (model, batch) into a [`Prediction`]; knows what an item is, and nothing of how it is trained on."""
+    """Turns (model, batch) into a [`Prediction`]: defines what an item is, independently of the objective."""
 
     #: Classes of the predicted distribution, once known: the largest possible entropy is its logarithm.
     num_classes: int | None = None
     _labels_checked = False
 
     def prepare(self, dataset: Any, config: CLUEConfig, name: str) -> Any:
-        """A dataset of raw examples as the model takes them; one that already is comes back as it is."""
+        """Converts raw examples to model inputs; a dataset that is already prepared is returned unchanged."""
         return dataset
 
     def saved_settings(self) -> dict[str, Any]:

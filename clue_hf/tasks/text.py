@@ -227,7 +227,7 @@ def _refuse_virtual_tokens(model: nn.Module) -> None:
 
 
 def _vocabularies(config: Any) -> dict[str, int | None]:
-    """How many tokens a model knows in its inputs, and in what it writes: a Marian model may have two vocabularies."""
+    """Vocabulary sizes of a model's inputs and outputs: a Marian model may have two vocabularies."""
     config = config.get_text_config()
     size = getattr(config, "vocab_size", None)
     return {"input_ids": size, "labels": getattr(config, "decoder_vocab_size", None) or size}

@@ -88,7 +88,7 @@ def rotate(written: Path, limit: int | None, best: str | None) -> None:
     Deletes the oldest checkpoints until `limit` are left, those that are not whole first; never the one that was just
     written, and never the best one. Without a limit, or where the one just written is not whole, nothing is deleted.
     """
-    # sizes will do: the one just written is whole whatever the others hold, and to read them all at each save is dear
+    # sizes will do: the one just written is whole whatever the others hold, and to hash them all at each save is slow
     if not limit or limit < 1 or damage(written, content=False):
         return
     spared = {written.resolve(), Path(best or written).resolve()}

@@ -67,7 +67,7 @@ class FiniteGuard(TrainerCallback):
                 self.in_a_row = 0
 
     def _not_finite(self) -> str | None:
-        """What of the step at hand is not finite: its gradients, or what its batches have made of the statistics."""
+        """What is not finite in the current step: its gradients, or the running statistics; `None` if all is."""
         gradients = [weight.grad for weight in self.trainer.model.parameters() if weight.grad is not None]
         if gradients and not bool(get_total_norm(gradients).isfinite()):
             return "gradients"
@@ -106,7 +106,7 @@ class FiniteGuard(TrainerCallback):
 
 
 class Termination(TrainerCallback):
-    """Ends a training that is sent SIGTERM after the step at hand, with a checkpoint. Sending it again is harmless."""
+    """On SIGTERM, stops training after the current step and saves a checkpoint. A second signal changes nothing."""
 
     def __init__(self, trainer: CLUETrainer) -> None:
         self.trainer, self.asked, self.ended = trainer, False, False

@@ -65,7 +65,7 @@ class PushMixin(Trainer):
     ) -> None:
         """
         Writes the card of the model in `output_dir`: how to ask it for its uncertainty, how it was trained, and what
-        a report there says. A card that somebody wrote is kept. `tasks` and `dataset_args` come from the model itself.
+        a report there says. A card written by hand is kept. `tasks` and `dataset_args` come from the model itself.
         """
         path = Path(self.args.output_dir) / CARD
         if not self.is_world_process_zero() or (path.exists() and not is_ours(path)):
@@ -80,7 +80,7 @@ class PushMixin(Trainer):
         write_card(path.parent, options=options, training=self._known_training(finetuned_from))
 
     def _known_training(self, base_model: str | None) -> Any:
-        """What the trainer knows of itself, where no `results.json` tells more."""
+        """The training as the trainer knows it, if there is no `results.json`."""
         training = read_training(Path(self.args.output_dir))
         if training.is_known:
             return training

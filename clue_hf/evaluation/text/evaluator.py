@@ -45,8 +45,8 @@ class UncertaintyEvaluator:
         scorers (`Sequence[str]`, *optional*):
             Names in [`~clue_hf.scorers.SCORERS`]; all of them by default.
         quality (`str` or `Sequence[str]`, *optional*, defaults to `"bleu"`):
-            How outputs are judged: names in [`~clue_hf.metrics.QUALITIES`], the first of which the rejection metrics
-            and plots are about.
+            Quality metrics of the outputs: names in [`~clue_hf.metrics.QUALITIES`]; the first is the primary one, used
+            by the rejection metrics and plots.
         resamples (`int`, *optional*, defaults to 2000):
             Bootstrap resamples of the 95 % intervals; 0 for none.
         max_rows (`int`, *optional*):
