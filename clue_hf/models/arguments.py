@@ -59,7 +59,7 @@ class ModelArguments:
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ValueError(f"`dropout` must lie in [0, 1), but is {self.dropout!r}.")
         if self.model_preset and self.model_type != VISION:
-            raise ValueError(f"`model_preset` needs `model_type: {VISION}`.")
+            raise ValueError(f"`model_preset` goes with `model_type: {VISION}`.")
         if self.model_type == VISION:
             if not self.model_preset:
                 raise ValueError(f"`model_type: {VISION}` needs a `model_preset`, such as resnet18.")
@@ -69,7 +69,7 @@ class ModelArguments:
         if self.model_type and bool(self.tokenizer_name) == bool(self.tokenizer_vocab_size):
             raise ValueError("A model from scratch needs `tokenizer_name`, or `tokenizer_vocab_size` to train one.")
         if self.tokenizer_vocab_size and not self.model_type:
-            raise ValueError("`tokenizer_vocab_size` needs `model_type`: a pretrained model has its tokenizer.")
+            raise ValueError("`tokenizer_vocab_size` goes with `model_type`: a pretrained model has its tokenizer.")
 
 
 @dataclass
