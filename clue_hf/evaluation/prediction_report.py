@@ -53,17 +53,21 @@ class PredictionReport(SavedReport, Generic[Predictions]):
         yield self._subject() + self._opening()
         yield self.table()
         yield f"Uncertainty: {description['uncertainty']}. Intervals: {description['interval']}. {self.reading}"
-        if self.calibrator is not None:
-            yield f"Calibrated: {self.calibrator.name}, fitted on the validation data."
         yield from self.remarks()
 
     @abstractmethod
     def _opening(self) -> str:
         """What was predicted, and how."""
 
-    @abstractmethod
     def remarks(self) -> list[str]:
-        """What else to know about the numbers."""
+        """What else to know about the numbers: the calibrator, and notes."""
+        calibrator = self.calibrator
+        fitted = [] if calibrator is None else [f"Calibrated: {calibrator.name}, fitted on the validation data."]
+        return fitted + self._notes()
+
+    @abstractmethod
+    def _notes(self) -> list[str]:
+        """Sentences about thresholds, floors and rows."""
 
     @abstractmethod
     def compare(self, other: Self, resamples: int = 2000) -> Differences:

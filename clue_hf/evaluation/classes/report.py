@@ -80,6 +80,10 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
             for severity, kinds in by_severity.items()
         }
 
+    def corruption_table(self) -> str:
+        """The corrupted copies as a markdown table."""
+        return self._metric_table(("corruption", "severity"), self.corruptions(), self.shifted_metrics)
+
     def _opening(self) -> str:
         n, classes = self.metrics["n"], len(self.names)
         return f"{n:,} examples of {classes} classes. Probabilities from {self._passes()}."
@@ -88,15 +92,14 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
         yield from super()._paragraphs()
         if "corruptions" in self.metrics:
             yield "## Corrupted images"
-            yield self._metric_table(("corruption", "severity"), self.corruptions(), self.shifted_metrics)
+            yield self.corruption_table()
             yield "OOD AUROC: the chance that a corrupted image is more uncertain than an original one."
         if "ood" in self.metrics:
             yield "## Other data"
             yield "How well the uncertainty separates out-of-distribution examples (the positives) from the others:"
             yield self._metric_table(("uncertainty",), self.metrics["ood"], self.detection_metrics)
 
-    def remarks(self) -> list[str]:
-        """The thresholds of the uncertainty."""
+    def _notes(self) -> list[str]:
         thresholds = ", ".join(f"{tau:.4f} ({kind})" for kind, tau in self.metrics["tau"].items())
         return [f"Threshold tau of the uncertainty, from the validation data: {thresholds}."] if thresholds else []
 

@@ -80,17 +80,16 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
         how = self._passes() + (f" of each of {members} models" if members > 1 else "")
         return f"{self.metrics['n']:,} rows with a number to predict, `{self.target_name}`. Predictions from {how}."
 
-    def remarks(self) -> list[str]:
-        """Variances below the floor, and what was done to the rows."""
-        remarks = []
+    def _notes(self) -> list[str]:
+        notes = []
         clamped, n = self.metrics["clamped"], self.metrics["n"]
         if clamped:
-            remarks.append(
+            notes.append(
                 f"{clamped:,} of {n:,} variances were below the floor, and raised to it: "
                 f"{self.metrics['min_variance']:.4g} in squared units of the target (min_variance "
                 f"{self.description['settings']['min_variance']:g} of the standardised one)."
             )
-        return remarks + list(self.description.get("notes", []))
+        return notes + list(self.description.get("notes", []))
 
     def compare(self, other: RegressionReport, resamples: int = 2000) -> Differences:
         mine, theirs = self.raw.forecasts.target, other.raw.forecasts.target
@@ -121,7 +120,7 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
         if self.calibrator is not None:
             coverage = self.metrics["calibrated"]["coverage_95"]["value"]
             sentences += self.calibration_sentence(f"; its 95 % intervals contain {coverage:.1%}")
-        return sentences + self.remarks()
+        return sentences + self._notes()
 
     def _labels(self) -> Iterator[Line]:
         for row, target in zip(self.numbers.tolist(), self.raw.forecasts.target, strict=True):
