@@ -137,7 +137,8 @@ class ClassificationEvaluator(PredictionEvaluator):
         if corruptions and not isinstance(rows, ImageRows):
             raise UserError("Corruptions are for images, but this model classifies texts.")
         predictions = self._predict(rows, labelled.labels, "Predicting")
-        calibrator, tau = self.calibrator, {}
+        calibrator = self.calibrator
+        tau: dict[str, float] = {}
         if validation is not None:
             known = self._rows(validation, "validation")
             held_out = self._predict(known.rows, known.labels, "Predicting validation data")

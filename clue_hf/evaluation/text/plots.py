@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,13 +44,14 @@ def plot_report(report: EvaluationReport, folder: str | Path) -> list[Path]:
     `reliability` as PNG and SVG into a folder, which is created if needed; returns the files. The examples are read
     once, and the same report gives the same bytes.
     """
-    drawings = {
+    drawings: dict[str, Callable[..., Figure]] = {
         "rejection_curves": _rejection_curves,
         "risk_coverage": _risk_coverage,
         "score_histograms": _score_histograms,
     }
-    if report.confidences():
-        drawings["reliability"] = _reliability
+    confidences = report.confidences()
+    if confidences:
+        drawings["reliability"] = partial(_reliability, confidences=confidences)
     return save_figures(drawings, folder, report)
 
 
@@ -103,8 +106,7 @@ def _score_histograms(report: EvaluationReport) -> Figure:
     )
 
 
-def _reliability(report: EvaluationReport) -> Figure:
-    confidences = report.confidences()
+def _reliability(report: EvaluationReport, confidences: dict[str, np.ndarray]) -> Figure:
     legend: list[Any] = [
         Line2D([], [], color=INK, marker="o", ms=4.5, lw=1.4, label="bins of equal mass with 95 % interval"),
         Line2D([], [], color=MUTED, ls=":", label="perfect"),
