@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 
@@ -25,58 +26,25 @@ _PUBLIC = {
     "pipeline": "deploy",
     "score_with_uncertainty": "evaluation",
 }
-_MODULES = (
-    "data",
-    "deploy",
-    "evaluation",
-    "experiments",
-    "functional",
-    "hub",
-    "inputs",
-    "kernels",
-    "metrics",
-    "models",
-    "objectives",
-    "posthoc",
-    "predictors",
-    "scorers",
-    "tasks",
-)
+_MODULES = {module.name for module in iter_modules(__path__)}
 
 if TYPE_CHECKING:
-    from .config import CLUEConfig
-    from .deploy.pipeline import UncertaintyPipeline, pipeline
-    from .errors import UserError
-    from .evaluation import (
-        ClassificationEvaluator,
-        ClassificationReport,
-        EvaluationReport,
-        RegressionEvaluator,
-        RegressionReport,
-        UncertaintyEvaluator,
-        generate_with_uncertainty,
-        score_with_uncertainty,
-    )
-    from .models.mc_dropout import mc_predict
-    from .trainer import CLUETrainer
+    from .config import CLUEConfig as CLUEConfig
+    from .deploy.pipeline import UncertaintyPipeline as UncertaintyPipeline
+    from .deploy.pipeline import pipeline as pipeline
+    from .errors import UserError as UserError
+    from .evaluation import ClassificationEvaluator as ClassificationEvaluator
+    from .evaluation import ClassificationReport as ClassificationReport
+    from .evaluation import EvaluationReport as EvaluationReport
+    from .evaluation import RegressionEvaluator as RegressionEvaluator
+    from .evaluation import RegressionReport as RegressionReport
+    from .evaluation import UncertaintyEvaluator as UncertaintyEvaluator
+    from .evaluation import generate_with_uncertainty as generate_with_uncertainty
+    from .evaluation import score_with_uncertainty as score_with_uncertainty
+    from .models.mc_dropout import mc_predict as mc_predict
+    from .trainer import CLUETrainer as CLUETrainer
 
-__all__ = [
-    "CLUEConfig",
-    "CLUETrainer",
-    "ClassificationEvaluator",
-    "ClassificationReport",
-    "EvaluationReport",
-    "RegressionEvaluator",
-    "RegressionReport",
-    "UncertaintyEvaluator",
-    "UncertaintyPipeline",
-    "UserError",
-    "__version__",
-    "generate_with_uncertainty",
-    "mc_predict",
-    "pipeline",
-    "score_with_uncertainty",
-]
+__all__ = ["__version__", *_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:

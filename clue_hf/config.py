@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from transformers import Seq2SeqTrainingArguments
 
-from .functional import check_choice, check_fraction
+from .functional import check_at_least, check_choice, check_fraction
 from .objectives import OBJECTIVES
 from .settings import setting
 
@@ -105,7 +105,7 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         if not torch.accelerator.is_available():
             self.dataloader_pin_memory = False
             if self.bf16:
-                self.use_cpu = True  # transformers insists on hearing it, though nothing else is there
+                self.use_cpu = True  # transformers requires it, though there is no other device
         if self.ddp_find_unused_parameters is None:
             # the fused head uses the output weight outside the wrapped forward, where DDP's search does not look
             self.ddp_find_unused_parameters = False
@@ -127,14 +127,11 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         check_fraction("alpha", self.alpha)
         check_fraction("label_smoothing_factor", self.label_smoothing_factor)
         for name in ("plain_steps", "plain_epochs", "alpha_warmup_steps", "focal_gamma"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"`{name}` must not be negative, but is {getattr(self, name)!r}.")
-        for name in ("max_source_length", "max_target_length", "max_nonfinite_steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1, but is {getattr(self, name)!r}.")
+            check_at_least(name, getattr(self, name), 0)
         for name in ("mc_samples", "plain_mc_samples"):
-            if (getattr(self, name) or 0) < 0:
-                raise ValueError(f"`{name}` must not be negative, but is {getattr(self, name)!r}.")
+            check_at_least(name, getattr(self, name) or 0, 0)
+        for name in ("max_source_length", "max_target_length", "max_nonfinite_steps"):
+            check_at_least(name, getattr(self, name), 1)
         for name in ("cals_margin", "min_variance"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"`{name}` must be above 0, but is {getattr(self, name)!r}.")
@@ -146,7 +143,7 @@ class CLUEConfig(Seq2SeqTrainingArguments):
             self.objective = "label_smoothing"
         elif self.objective != "label_smoothing" and self.label_smoothing_factor > 0:
             raise ValueError(
-                f"`label_smoothing_factor` does not go with the objective {self.objective!r}, whose error is plain "
+                f"`label_smoothing_factor` is not supported by the objective {self.objective!r}, whose error is plain "
                 "cross-entropy. Remove it, or set objective='label_smoothing'."
             )
 

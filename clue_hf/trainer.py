@@ -105,8 +105,8 @@ class CLUETrainer(SavingMixin, PushMixin, Seq2SeqTrainer):
                 "Trainer with compute_loss_func=clue_hf.functional.compute_loss_func(...)."
             )
         if isinstance(model, str):
-            model, found = load_for_training(model, args.task)
-            processing_class = found if processing_class is None else processing_class
+            model, saved = load_for_training(model, args.task)
+            processing_class = saved if processing_class is None else processing_class
         if peft_config is not None:
             model = add_adapter(model, peft_config, args.gradient_checkpointing)
         if model is None:
@@ -169,7 +169,7 @@ class CLUETrainer(SavingMixin, PushMixin, Seq2SeqTrainer):
         return (loss, {"logits": prediction.outputs}) if return_outputs else loss
 
     def objective_at(self, step: int) -> Objective:
-        """The objective of a global step: plain first where asked for, then the chosen one with its schedule."""
+        """The objective of a global step: plain during the plain phase, then the chosen one with its schedule."""
         if step < self._plain_until:
             return self.plain_objective
         return self.objective.at(step - self._plain_until)
@@ -226,30 +226,22 @@ class CLUETrainer(SavingMixin, PushMixin, Seq2SeqTrainer):
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         dataset = self.train_dataset if train_dataset is None else train_dataset
-        own = self.objective.train_sampler(self)
-        if own is not None:
-            return own
-        if self.args.train_sampling_strategy != "group_by_length" or "input_ids" not in _columns(dataset):
+        sampler = self.objective.train_sampler(self)
+        if sampler is not None:
+            return sampler
+        columns = getattr(dataset, "column_names", None) or [] if has_length(dataset) else []
+        if self.args.train_sampling_strategy != "group_by_length" or "input_ids" not in columns:
             return super()._get_train_sampler(train_dataset)
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
         step_size = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
         return LengthGroupedSampler(token_lengths(dataset), step_size, seed, lambda: int(self.state.epoch or 0))
 
-    def _get_dataloader(
-        self,
-        dataset: Any,
-        description: str,
-        batch_size: int,
-        sampler_fn: Any = None,
-        is_training: bool = False,
-        dataloader_key: str | None = None,
-    ) -> Any:
+    def get_train_dataloader(self) -> Any:
         """Training may make its batches in another way: examples are varied there."""
         collator = self.data_collator
-        if is_training and self._train_collator is not None:
-            self.data_collator = self._train_collator
+        self.data_collator = collator if self._train_collator is None else self._train_collator
         try:
-            return super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, dataloader_key)
+            return super().get_train_dataloader()
         finally:
             self.data_collator = collator
 
@@ -271,11 +263,10 @@ class CLUETrainer(SavingMixin, PushMixin, Seq2SeqTrainer):
         self._evaluation_sums = self._no_sums()
         output = super().evaluation_loop(dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
         if output.metrics is not None and self._evaluation_sums[STATISTICS.index("items")] > 0:
-            summary = self._summary(self._evaluation_sums, self.objective)
-            output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in summary.items()})
+            metrics = self._summary(self._evaluation_sums, self.objective)
             if self.evaluator is not None:
-                found = self._rejection_metrics(self.evaluator, metric_key_prefix)
-                output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in found.items()})
+                metrics |= self._rejection_metrics(self.evaluator, metric_key_prefix)
+            output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in metrics.items()})
         return output
 
     def _rejection_metrics(self, evaluator: UncertaintyEvaluator, prefix: str) -> dict[str, float]:
@@ -285,10 +276,9 @@ class CLUETrainer(SavingMixin, PushMixin, Seq2SeqTrainer):
             return {}
         evaluator.model, evaluator.tokenizer = self.accelerator.unwrap_model(self.model), self.processing_class
         metrics = evaluator.evaluate(rows, self.args.source_column, self.args.target_column).metrics
-        quality = {name: found["mean"]["value"] for name, found in metrics["quality"].items()}
-        ratios = {f"prr_{name}": found["prr"]["value"] for name, found in metrics["scorers"].items()}
-        found = {**{f"mean_{name}": value for name, value in quality.items()}, **ratios}
-        return {name: float("nan") if value is None else value for name, value in found.items()}
+        quality = {f"mean_{name}": entries["mean"] for name, entries in metrics["quality"].items()}
+        ranking = {f"prr_{name}": entries["prr"] for name, entries in metrics["scorers"].items()}
+        return {name: measured.value for name, measured in {**quality, **ranking}.items()}
 
     def prediction_step(
         self,
@@ -347,7 +337,7 @@ class CLUETrainer(SavingMixin, PushMixin, Seq2SeqTrainer):
             self._warned_of_flatness = True
             logger.warning(
                 f"The mean uncertainty is {summary['normalized_uncertainty']:.0%} of its maximum: the model is close "
-                "to guessing. If it does not fall, raise alpha, train plainly first (plain_steps), or use "
+                "to guessing. If it does not fall, raise alpha, start with plain steps (plain_steps), or use "
                 "clue_gradient='uncertainty'."
             )
         return summary
@@ -382,7 +372,3 @@ class _ObjectiveCallback(TrainerCallback):
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.trainer.objective.on_epoch_end(self.trainer)
-
-
-def _columns(dataset: Any) -> list[str]:
-    return list(getattr(dataset, "column_names", None) or []) if has_length(dataset) else []

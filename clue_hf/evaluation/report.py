@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,9 +36,13 @@ class SavedReport(ABC):
     def table(self) -> str:
         """The main metrics as a markdown table, each with its interval."""
 
-    @abstractmethod
     def summary(self) -> str:
         """The report in words and tables, as markdown."""
+        return "\n\n".join(["# Uncertainty report", *self._paragraphs()]) + "\n"
+
+    @abstractmethod
+    def _paragraphs(self) -> Iterable[str]:
+        """The paragraphs and tables of the summary."""
 
     @abstractmethod
     def difference_table(self, differences: Differences) -> str:
@@ -58,31 +63,26 @@ class SavedReport(ABC):
         self._save_rows(folder)
         summary = self.summary() + ("" if comparison is None else "\n" + self.comparison(comparison, other))
         write_text(folder / "summary.md", summary)
-        self._write_page(folder / "report.html", comparison, other)
-        self._save_plots(folder)
-        if comparison is not None:
-            write_json(folder / "comparison.json", comparison)
-        write_json(folder / "report.json", {"metrics": self.metrics, "description": self.description})
-
-    def _save_plots(self, folder: Path) -> None:
+        self.write_page(folder / "report.html", comparison, other)
         try:
-            plot = self._plotter()
+            plots = import_module(f".{self.kind}.plots", __package__)
         except ImportError:
             logger.warning("Install the extra `plots` (pip install 'clue-hf[plots]') for pictures of the curves.")
         else:
-            plot(self, folder)
+            plots.plot_report(self, folder)
+        if comparison is not None:
+            write_json(folder / "comparison.json", comparison)
+        write_json(folder / "report.json", {"metrics": self.metrics, "description": self.description})
 
     @abstractmethod
     def _save_rows(self, folder: Path) -> None:
         """Writes the files that hold the rows, and whatever else is not of all reports."""
 
     @abstractmethod
-    def _write_page(self, path: Path, comparison: Differences | None, other: str) -> None:
+    def write_page(
+        self, path: str | Path, comparison: Differences | None = None, other: str = "the other model"
+    ) -> None:
         """Writes the web page."""
-
-    @abstractmethod
-    def _plotter(self) -> Callable[[Any, Path], Any]:
-        """What draws the pictures into a folder; raises an `ImportError` without the extra `plots`."""
 
     def _subject(self) -> str:
         """Which model on which data, where it is known: the beginning of a sentence."""

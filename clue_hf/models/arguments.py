@@ -11,6 +11,7 @@ from .kind import config_kind
 from .loading import (
     add_adapter,
     build_text_model,
+    check_overrides,
     load_classifier,
     load_config,
     load_regressor,
@@ -53,7 +54,7 @@ class ModelArguments:
             raise ValueError(f"`dtype` must be one of float32, bfloat16, float16, not {self.dtype!r}.")
         if bool(self.model_name_or_path) == bool(self.model_type):
             raise ValueError(
-                "Give `model_name_or_path` (to fine-tune) or `model_type` (to build one), one of the two."
+                "Set `model_name_or_path` (to fine-tune) or `model_type` (to build a model), one of the two."
             )
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ValueError(f"`dropout` must lie in [0, 1), but is {self.dropout!r}.")
@@ -88,7 +89,7 @@ class LoraArguments:
 
 
 def check_model(arguments: ModelArguments) -> None:
-    """Raises where the model's config or tokenizer is not to be had, without loading weights."""
+    """Raises an error if the model's config or tokenizer cannot be loaded; does not load weights."""
     if arguments.model_name_or_path:
         load_config(arguments.model_name_or_path, **parse_overrides(arguments.config_overrides))
     if not arguments.tokenizer_vocab_size and arguments.model_type not in (VISION, TABULAR):
@@ -104,17 +105,8 @@ def reads_table(arguments: ModelArguments) -> bool:
 
 def make_classifier(arguments: ModelArguments, names: list[str], num_channels: int | None = None) -> Any:
     """A classifier for these classes, of images if they have channels, else of texts: ours, or a pretrained one."""
-    overrides = parse_overrides(arguments.config_overrides)
     classes = {"id2label": dict(enumerate(names)), "label2id": {name: number for number, name in enumerate(names)}}
-    if arguments.model_type == VISION:
-        rate = {} if arguments.dropout is None else {"dropout": arguments.dropout}
-        settings = {"num_channels": num_channels, **rate, **classes, **overrides}
-        config = CLUEResNetConfig.preset(str(arguments.model_preset), **settings)
-        return CLUEResNetForImageClassification(config)
-    model = load_classifier(
-        str(arguments.model_name_or_path), num_channels is not None, arguments.dtype, classes, **overrides
-    )
-    return add_classifier_dropout(model, arguments.dropout)
+    return _model_with_head(arguments, classes, num_channels)
 
 
 def make_regressor(arguments: ModelArguments, num_channels: int | None = None, variance_head: bool = False) -> Any:
@@ -122,16 +114,23 @@ def make_regressor(arguments: ModelArguments, num_channels: int | None = None, v
     A model of images (if they have channels) or of texts that predicts a number, and its log variance with a
     `variance_head`: ours, or a pretrained one with a new last layer.
     """
-    overrides = parse_overrides(arguments.config_overrides)
     head = {"num_labels": 2 if variance_head else 1, "problem_type": "regression", "variance_head": variance_head}
+    return _model_with_head(arguments, head, num_channels)
+
+
+def _model_with_head(arguments: ModelArguments, head: dict[str, Any], num_channels: int | None) -> Any:
+    overrides = parse_overrides(arguments.config_overrides)
     if arguments.model_type == VISION:
-        rate = {} if arguments.dropout is None else {"dropout": arguments.dropout}
-        settings = {"num_channels": num_channels, **rate, **head, **overrides}
+        settings = {"num_channels": num_channels, **_dropout(arguments), **head, **overrides}
         return CLUEResNetForImageClassification(CLUEResNetConfig.preset(str(arguments.model_preset), **settings))
     model = load_classifier(
         str(arguments.model_name_or_path), num_channels is not None, arguments.dtype, head, **overrides
     )
     return add_classifier_dropout(model, arguments.dropout)
+
+
+def _dropout(arguments: ModelArguments) -> dict[str, float]:
+    return {} if arguments.dropout is None else {"dropout": arguments.dropout}
 
 
 def make_tabular_regressor(arguments: ModelArguments, preprocessor: Any, variance_head: bool = False) -> Any:
@@ -141,18 +140,15 @@ def make_tabular_regressor(arguments: ModelArguments, preprocessor: Any, varianc
         if variance_head and not model.config.variance_head:
             raise UserError(f"{arguments.model_name_or_path} predicts no variance: train it with variance_head.")
         return model
-    rate = {} if arguments.dropout is None else {"dropout": arguments.dropout}
     sizes = {"num_numeric": preprocessor.num_numeric, "category_sizes": preprocessor.category_sizes}
     overrides = parse_overrides(arguments.config_overrides)
-    known = CLUETabularResNetConfig()
-    if unknown := [key for key in overrides if not hasattr(known, key)]:
-        raise UserError(f"config_overrides: {unknown[0]!r} is not a setting of {TABULAR}.")
-    config = CLUETabularResNetConfig(**{**sizes, **rate, "variance_head": variance_head, **overrides})
-    return CLUETabularResNetForRegression(config)
+    check_overrides(CLUETabularResNetConfig(), overrides, TABULAR)
+    settings = {**sizes, **_dropout(arguments), "variance_head": variance_head, **overrides}
+    return CLUETabularResNetForRegression(CLUETabularResNetConfig(**settings))
 
 
 def make_model(arguments: ModelArguments, lora: LoraArguments, tokenizer: Any, config: Any) -> Any:
-    """The model that the arguments describe, with its adapter where one is asked for."""
+    """The model that the arguments describe, with an adapter if `use_peft` is set."""
     overrides = parse_overrides(arguments.config_overrides)
     if arguments.model_type:
         model = build_text_model(arguments.model_type, tokenizer, config.task, **overrides)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,7 @@ def load_text_model(name: str, task: str = "auto", dtype: str = "float32", **ove
     `dtype` is float32 by default: transformers would train a bfloat16 checkpoint in pure bfloat16.
     """
     config = load_config(name, **overrides)
-    with explained(name, "model"):
-        return _auto_class(config, task).from_pretrained(
-            name, config=config, dtype=getattr(torch, dtype), use_safetensors=True, trust_remote_code=False
-        )
+    return _load_weights(_auto_class(config, task), name, dtype, config=config)
 
 
 def load_classifier(
@@ -63,26 +61,15 @@ def load_classifier(
     auto_class = AutoModelForImageClassification if images else AutoModelForSequenceClassification
     if type(config) not in auto_class._model_mapping:
         raise UserError(f"A {config.model_type} model cannot classify {'images' if images else 'texts'}.")
-    with explained(name, "model"):
-        return auto_class.from_pretrained(
-            name,
-            config=config,
-            dtype=getattr(torch, dtype),
-            ignore_mismatched_sizes=True,
-            subfolder=subfolder,
-            use_safetensors=True,
-            trust_remote_code=False,
-        )
+    return _load_weights(auto_class, name, dtype, config=config, subfolder=subfolder, ignore_mismatched_sizes=True)
 
 
 def load_regressor(name: str, dtype: str = "float32", subfolder: str = "") -> Any:
     """A model that predicts numbers, of tables, images or texts, from the Hub or a folder."""
-    if not isinstance(load_config(name, subfolder), CLUETabularResNetConfig):
+    config = load_config(name, subfolder)
+    if not isinstance(config, CLUETabularResNetConfig):
         return load_classifier(name, dtype=dtype, subfolder=subfolder)
-    with explained(name, "model"):
-        return CLUETabularResNetForRegression.from_pretrained(
-            name, subfolder=subfolder, dtype=getattr(torch, dtype), use_safetensors=True
-        )
+    return _load_weights(CLUETabularResNetForRegression, name, dtype, config=config, subfolder=subfolder)
 
 
 def load_with_members(name: str, load: Callable[..., Any]) -> Any:
@@ -109,7 +96,7 @@ def build_text_model(model_type: str, tokenizer: PreTrainedTokenizerBase, task: 
         config = AutoConfig.for_model(model_type)
     except ValueError as error:
         raise UserError(f"model_type {model_type!r} is not known to transformers.") from error
-    _check_overrides(config, settings, model_type)
+    check_overrides(config, settings, model_type)
     ids = {
         "vocab_size": len(tokenizer),
         "pad_token_id": tokenizer.pad_token_id,
@@ -122,11 +109,11 @@ def build_text_model(model_type: str, tokenizer: PreTrainedTokenizerBase, task: 
 
 
 def load_config(name: str, subfolder: str = "", **overrides: Any) -> Any:
-    """A model's config, with some values replaced. What is loaded asks for it first: here its folder is checked."""
+    """A model's config, with some values replaced. All loading begins here, so the folder is checked here."""
     check_folder(name, subfolder)
     with explained(name, "model"):
         config = AutoConfig.from_pretrained(name, subfolder=subfolder, trust_remote_code=False)
-    _check_overrides(config, overrides, name)
+    check_overrides(config, overrides, name)
     for key, value in overrides.items():
         setattr(config, key, value)
     return config
@@ -167,49 +154,54 @@ def parse_overrides(text: str | None) -> dict[str, Any]:
     return parse_settings("config_overrides", text)
 
 
+def _load_weights(model_class: Any, name: str, dtype: str, **settings: Any) -> Any:
+    with explained(name, "model"):
+        return model_class.from_pretrained(
+            name, dtype=getattr(torch, dtype), use_safetensors=True, trust_remote_code=False, **settings
+        )
+
+
 def _auto_class(config: Any, task: str) -> Any:
     if task == "auto":
         task = text_task(config)
     auto_class = AutoModelForSeq2SeqLM if task == "seq2seq" else AutoModelForCausalLM
     if type(config) not in auto_class._model_mapping:
-        raise UserError(f"A {config.model_type} model cannot do the task {task!r}: there is no such head for it.")
+        raise UserError(f"A {config.model_type} model cannot do the task {task!r}: it has no head for it.")
     return auto_class
 
 
-def _check_overrides(config: Any, overrides: dict[str, Any], name: str) -> None:
+def check_overrides(config: Any, overrides: dict[str, Any], name: str) -> None:
+    """Raises where a value is to be replaced that the config does not have."""
     unknown = [key for key in overrides if not hasattr(config, key)]
     if unknown:
         raise UserError(f"config_overrides: {unknown[0]!r} is not a setting of {name} ({type(config).__name__}).")
 
 
-class explained:
+@contextmanager
+def explained(name: str, what: str) -> Iterator[None]:
     """
     Turns the many ways in which transformers fails to find something into one message. Damaged files of a folder make
     it fail with an exception of any kind.
     """
-
-    def __init__(self, name: str, what: str) -> None:
-        self.name, self.what = name, what
-
-    def __enter__(self) -> None:
-        if Path(self.name).is_file():
-            raise UserError(f"The {self.what} {self.name!r} is a file; give the folder that holds it.")
-        if self.name.startswith((".", "/", "~")) and not Path(self.name).expanduser().is_dir():
-            raise UserError(f"The {self.what} folder {self.name!r} does not exist.")
-        if not Path(self.name).is_dir():
-            notice_missing_network()
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        expected = Exception if Path(self.name).is_dir() else (OSError, ValueError)
-        if not isinstance(error, expected) or isinstance(error, UserError):
-            return
+    is_folder = Path(name).is_dir()
+    if Path(name).is_file():
+        raise UserError(f"The {what} {name!r} is a file; give the folder that holds it.")
+    if name.startswith((".", "/", "~")) and not Path(name).expanduser().is_dir():
+        raise UserError(f"The {what} folder {name!r} does not exist.")
+    if not is_folder:
+        notice_missing_network()
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, UserError) or not (is_folder or isinstance(error, (OSError, ValueError))):
+            raise
         reason = str(error).strip().splitlines()[0] if str(error).strip() else ""
         if not isinstance(error, (OSError, ValueError)) or not reason:
             reason = f"{type(error).__name__}: {reason}".removesuffix(": ")
         advice = (
             "Check the files in this folder."
-            if Path(self.name).is_dir()
-            else "It is no local folder, and the Hub has no such id or cannot be reached. Offline: download it on a "
-            f"connected machine with `hf download {self.name}`, or give a local folder."
+            if is_folder
+            else "It is not a local folder, and the Hub has no such id or cannot be reached. Offline: download it on "
+            f"a connected machine with `hf download {name}`, or give a local folder."
         )
-        raise UserError(f"The {self.what} {self.name!r} cannot be loaded. {advice} ({reason})") from error
+        raise UserError(f"The {what} {name!r} cannot be loaded. {advice} ({reason})") from error

@@ -21,6 +21,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.overrides import has_torch_function_unary
 
 from ..errors import UserError
+from ..functional import check_at_least
 from .shared_masks import ACTIVE, SharedMasks
 
 
@@ -136,8 +137,7 @@ def mc_logits(model: nn.Module, inputs: dict[str, Any], passes: int) -> torch.Te
     Returns:
         `torch.Tensor` of shape `(passes, batch, classes)`.
     """
-    if passes < 1:
-        raise ValueError(f"`passes` must be at least 1, not {passes}.")
+    check_at_least("passes", passes, 1)
     inputs = {name: value for name, value in inputs.items() if name != "labels"}
     masks = ACTIVE.get()
     if passes == 1 and masks is None:
@@ -173,7 +173,7 @@ def _all_logits(model: nn.Module, inputs: dict[str, Any], passes: int, size: int
 def mc_predict(model: nn.Module, inputs: dict[str, Any], passes: int, seed: int | None = None) -> torch.Tensor:
     """
     The predicted distributions of several passes with dropout active, everything else as in evaluation. Their mean is
-    the prediction; how they differ tells what the model does not know.
+    the prediction, and their spread the uncertainty of the model.
 
     Args:
         model (`nn.Module`):
@@ -234,7 +234,7 @@ def _as_written() -> AbstractContextManager[Any]:
 def _check_dropout(model: nn.Module) -> None:
     if not has_dropout(model):
         raise UserError(
-            "The model has no dropout, so that all its passes are the same. Set `dropout` (T5: `dropout_rate`) above "
+            "The model has no dropout, so all its passes would be the same. Set `dropout` (T5: `dropout_rate`) above "
             "0, or leave mc_samples at 0."
         )
 
@@ -306,4 +306,4 @@ def _find_head(model: Any) -> tuple[str, nn.Linear]:
         return usual[-1]
     if len(linear) == 1:
         return linear[0]
-    raise UserError(f"The classifier of {type(model).__name__} is not found, so that no dropout can be put before it.")
+    raise UserError(f"Cannot find the final linear layer of {type(model).__name__} to put dropout before it.")

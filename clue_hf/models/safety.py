@@ -1,4 +1,4 @@
-"""A model's folder may come from a stranger: what would read beyond it, or run what it holds, is refused."""
+"""Checks of a model's folder, which may be untrusted: links out of it and pickled weights are refused."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def check_folder(name: str, subfolder: str = "") -> None:
 def is_inside(path: str) -> bool:
     """Whether a path leads to somewhere inside the folder that it starts from, on any system."""
     for kind in (PurePosixPath, PureWindowsPath):
-        found = kind(path)
-        if found.is_absolute() or found.drive or found.root or ".." in found.parts:
+        parsed = kind(path)
+        if parsed.is_absolute() or parsed.drive or parsed.root or ".." in parsed.parts:
             return False
     return True
 

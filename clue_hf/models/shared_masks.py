@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ ACTIVE: ContextVar[SharedMasks | None] = ContextVar("shared_masks", default=None
 class SharedMasks(TorchFunctionMode):
     """
     Inside it `F.dropout`, `F.dropout1d` ... and the dropout of `F.scaled_dot_product_attention` draw one mask for all
-    rows. What else is random is left as it is. Rows are the first dimension: the masks of a network that puts the
+    rows. All other random functions are unchanged. Rows are the first dimension: the masks of a network that puts the
     sequence first still depend on the batch.
 
     Args:
@@ -104,15 +105,14 @@ STEPS = [_integer(f"dimension {dim}") | 1 for dim in range(16)]
 
 
 def _dropout(
-    masks: SharedMasks, input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    masks: SharedMasks,
+    input: torch.Tensor,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    dims: int | None = None,
 ) -> Any:
-    return masks.drop(input, p, inplace) if training and 0 < p < 1 else NotImplemented
-
-
-def _channel_dropout(
-    masks: SharedMasks, input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-) -> Any:
-    return masks.drop(input, p, inplace, dims=2) if training and 0 < p < 1 else NotImplemented
+    return masks.drop(input, p, inplace, dims) if training and 0 < p < 1 else NotImplemented
 
 
 def _attention(
@@ -145,8 +145,6 @@ def _attention(
 REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     F.dropout: _dropout,
     torch.dropout: lambda masks, input, p, train: _dropout(masks, input, p, train),
-    F.dropout1d: _channel_dropout,
-    F.dropout2d: _channel_dropout,
-    F.dropout3d: _channel_dropout,
+    **dict.fromkeys((F.dropout1d, F.dropout2d, F.dropout3d), partial(_dropout, dims=2)),
     F.scaled_dot_product_attention: _attention,
 }

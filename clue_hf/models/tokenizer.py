@@ -1,4 +1,4 @@
-"""Tokenizers: able to pad, or trained on the data at hand for models from scratch."""
+"""Tokenizers: with a padding token, or trained on the data for models from scratch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"
 
 
 def with_padding(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """The tokenizer, able to pad: where it has no token for that (GPT-2), the end of the text serves."""
+    """The tokenizer with a padding token: its end-of-text token if it has none (GPT-2)."""
     if tokenizer.pad_token is None:
         if tokenizer.eos_token is None:
             raise UserError("The tokenizer has neither a pad nor an end-of-text token: set tokenizer.pad_token.")

@@ -24,7 +24,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "mse_pe": ErrorPlusGaussianEntropy,
     "nll": GaussianNLL,
 }
-#: What each kind of task can be trained with, besides what users register: `clue`, and these.
+#: What tasks can be trained with, besides `clue` and what users register: texts with the first.
 CLASS_OBJECTIVES = ("ce", "ce_pe", "focal", "label_smoothing")
 EXAMPLE_OBJECTIVES = ("euat", "cals")
 NUMBER_OBJECTIVES = ("mse", "mse_pe", "nll")
@@ -32,16 +32,10 @@ NUMBER_OBJECTIVES = ("mse", "mse_pe", "nll")
 
 def check_suits(objective: str, task: str) -> None:
     """Raises where an objective is for other tasks: the error of a number is no cross-entropy."""
-    refused: tuple[str, ...]
-    instead: tuple[str, ...]
-    if task == "regression":
-        refused, instead = (*CLASS_OBJECTIVES, *EXAMPLE_OBJECTIVES), NUMBER_OBJECTIVES
-    elif task == "classification":
-        refused, instead = NUMBER_OBJECTIVES, (*CLASS_OBJECTIVES, *EXAMPLE_OBJECTIVES)
-    else:
-        refused, instead = (*NUMBER_OBJECTIVES, *EXAMPLE_OBJECTIVES), CLASS_OBJECTIVES
-    if objective in refused:
-        raise UserError(f"The objective {objective!r} is not for {task}: use clue, {', '.join(instead)}.")
+    classes = (*CLASS_OBJECTIVES, *EXAMPLE_OBJECTIVES)
+    suitable = {"classification": classes, "regression": NUMBER_OBJECTIVES}.get(task, CLASS_OBJECTIVES)
+    if objective in (*classes, *NUMBER_OBJECTIVES) and objective not in suitable:
+        raise UserError(f"The objective {objective!r} is not for {task}: use clue, {', '.join(suitable)}.")
 
 
 __all__ = [

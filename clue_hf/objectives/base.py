@@ -25,6 +25,8 @@ class Objective(ABC):
     `state_dict()` and `load_state_dict()`: checkpoints hold it.
     """
 
+    #: Fields of the config that it is built from, in the order of its arguments.
+    config_fields: ClassVar[tuple[str, ...]] = ()
     #: The weight of the error, where the objective has one: it is logged. Plain training is alpha = 1.
     alpha: float | None = None
     #: Set by objectives that need more than error and entropy: the trainer then keeps the logits for `item_loss`.
@@ -37,7 +39,7 @@ class Objective(ABC):
     @classmethod
     def from_config(cls, config: CLUEConfig) -> Objective:
         """Builds the objective from the settings of a run."""
-        return cls()
+        return cls(*(getattr(config, name) for name in cls.config_fields))
 
     def at(self, step: int) -> Objective:
         """The objective at a global step after the plain phase: a pure function, so that resuming is exact."""

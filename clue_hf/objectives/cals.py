@@ -24,6 +24,7 @@ class CALS(Objective):
         A classifier. Its multipliers are saved in checkpoints.
     """
 
+    config_fields = ("cals_margin",)
     needs_logits = True
     needs_validation = True
 
@@ -36,10 +37,6 @@ class CALS(Objective):
         self.rho: torch.Tensor | None = None
         self.previous: torch.Tensor | None = None
         self.epochs = self.step = 0
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(config.cals_margin)
 
     def item_loss(self, error, uncertainty, logits=None, labels=None):
         self._start(logits)
@@ -71,8 +68,8 @@ class CALS(Objective):
             return
         data = trainer.eval_dataset if trainer.eval_dataset is not None else trainer.train_dataset
         parts = data.values() if isinstance(data, dict) else [data]
-        found = [trainer.class_probabilities(part, "Updating the multipliers") for part in parts]
-        self.update(torch.cat([torch.from_numpy(part.log_probabilities) for part in found]))
+        predicted = [trainer.class_probabilities(part, "Updating the multipliers") for part in parts]
+        self.update(torch.cat([torch.from_numpy(part.log_probabilities) for part in predicted]))
         self.step = step
 
     def update(self, logits: torch.Tensor) -> None:

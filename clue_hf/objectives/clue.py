@@ -37,14 +37,12 @@ class CLUE(Objective):
     ```
     """
 
+    config_fields = ("alpha", "level", "clue_gradient", "alpha_warmup_steps")
+
     alpha: float = 0.9
     level: Level = "token"
     clue_gradient: Gradient = "both"
     warmup_steps: int = 0
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(config.alpha, config.level, config.clue_gradient, config.alpha_warmup_steps)
 
     def at(self, step):
         if step >= self.warmup_steps:

@@ -58,11 +58,13 @@ class EUAT(Objective):
         """New sets, by what the model gets wrong now; they change between whole epochs only."""
         if trainer.in_plain_phase or not float(trainer.state.epoch or 0).is_integer():
             return
-        found = trainer.class_probabilities(trainer.train_dataset, "Finding wrong predictions")
-        self.wrong = torch.from_numpy(found.log_probabilities.argmax(-1) != found.labels)
+        predicted = trainer.class_probabilities(trainer.train_dataset, "Finding wrong predictions")
+        self.wrong = torch.from_numpy(predicted.log_probabilities.argmax(-1) != predicted.labels)
         if not self.has_both_sets:
-            kind = "wrong" if not self.wrong.any() else "right"
-            logger.warning(f"EUAT: the model gets nothing {kind} in the training data: this epoch has plain batches.")
+            missing = "wrong" if not self.wrong.any() else "right"
+            logger.warning(
+                f"EUAT: the model gets nothing {missing} in the training data: this epoch uses ordinary batches."
+            )
 
     def train_sampler(self, trainer: CLUETrainer) -> Sampler[int] | None:
         """Half of each batch from either set, once the plain phase is over."""

@@ -17,11 +17,9 @@ class ErrorPlusGaussianEntropy(Objective):
         `min_variance` stops it.
     """
 
-    pe_weight: float = 1.0
+    config_fields = ("pe_weight",)
 
-    @classmethod
-    def from_config(cls, config):
-        return cls(config.pe_weight)
+    pe_weight: float = 1.0
 
     def item_loss(self, error, uncertainty, logits=None, labels=None):
         return error + self.pe_weight * gaussian_entropy(uncertainty)

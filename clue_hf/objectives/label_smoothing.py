@@ -20,13 +20,10 @@ class LabelSmoothing(Objective):
         `smoothing=0` is [`Plain`].
     """
 
+    config_fields = ("label_smoothing_factor",)
     needs_logits = True
 
     smoothing: float = 0.1
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(config.label_smoothing_factor)
 
     def item_loss(self, error, uncertainty, logits=None, labels=None):
         log_normalizer = torch.logsumexp(logits, -1)

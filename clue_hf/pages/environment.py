@@ -67,35 +67,30 @@ def _sha256(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    environment.filters |= {
-        "best_value": best_value,
-        "excludes_zero": excludes_zero,
-        "number": lambda value, sign="": format_number(value, None, sign, "−"),
-        "plain": plain,
-        "sha256": _sha256,
-        "split_code": partial(re.split, "`([^`]+)`"),
-    }
-    environment.tests["finite"] = math.isfinite
-    environment.globals |= {
-        "format_interval": format_interval,
-        "format_metric": format_metric,
-        "metric_info": metric_info,
-        "palette": palette,
-        "source": source,
-    }
-    return environment
-
-
-ENVIRONMENT = _environment()
+ENVIRONMENT = Environment(
+    loader=FileSystemLoader(FOLDER),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+ENVIRONMENT.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+ENVIRONMENT.filters |= {
+    "best_value": best_value,
+    "excludes_zero": excludes_zero,
+    "number": lambda value, sign="": format_number(value, None, sign, "−"),
+    "plain": plain,
+    "sha256": _sha256,
+    "split_code": partial(re.split, "`([^`]+)`"),
+}
+ENVIRONMENT.tests["finite"] = math.isfinite
+ENVIRONMENT.globals |= {
+    "format_interval": format_interval,
+    "format_metric": format_metric,
+    "metric_info": metric_info,
+    "palette": palette,
+    "source": source,
+}
 #: For texts inside gradio's own templates.
 GRADIO = ENVIRONMENT.overlay(finalize=inert)

@@ -12,6 +12,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 
 from .palette import FAINT, GREY, INK, LIGHT, MUTED
@@ -42,26 +43,26 @@ STYLE: dict[Any, Any] = {
 }
 #: Line style of the second half of the palette, and of calibrated predictions.
 DASHED = (0, (4, 1.6))
-SIZE, PANEL, HEAD = (9.0, 4.6), (2.75, 2.45), 0.62
+PANEL, HEAD = (2.75, 2.45), 0.62
 
 
-def save_figures(drawings: Mapping[str, Callable[[], Figure]], folder: str | Path) -> list[Path]:
-    """Draws each figure in our style and saves it under its name as PNG and SVG; returns the files."""
+def save_figures(drawings: Mapping[str, Callable[..., Figure]], folder: str | Path, *drawn: Any) -> list[Path]:
+    """Draws each figure of what is `drawn` and saves it under its name as PNG and SVG; returns the files."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     with matplotlib.rc_context(STYLE):
         for name, draw in drawings.items():
-            figure = draw()
+            figure = draw(*drawn)
             for ending, options in (("png", {"dpi": 160}), ("svg", {"metadata": {"Date": None}})):
                 files.append(folder / f"{name}.{ending}")
                 figure.savefig(files[-1], facecolor="white", **options)
     return files
 
 
-def curve_figure(title: str, xlabel: str, ylabel: str) -> tuple[Figure, Axes]:
+def curve_figure(title: str, xlabel: str, ylabel: str, size: tuple[float, float] = (9.0, 4.6)) -> tuple[Figure, Axes]:
     """An empty figure for curves against a share."""
-    figure = Figure(figsize=SIZE, layout="constrained")
+    figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots()
     axes.set_title(title, weight="bold", pad=10)
     axes.set(xlabel=xlabel, ylabel=ylabel, xlim=(0, 1))
@@ -131,6 +132,22 @@ def panel_grid(
     body.supxlabel(xlabel, fontsize=10, color=MUTED)
     body.supylabel(ylabel, fontsize=10, color=MUTED)
     return figure, dict(zip(names, grid, strict=False))
+
+
+def histogram_figure(
+    title: str, legend: tuple[str, str], xlabel: str, histograms: Mapping[str, Mapping[str, np.ndarray]], colors: Any
+) -> Figure:
+    """A panel per histogram of `score_histogram`; the legend says what is coloured and what is grey."""
+    above, below = legend
+    patches: list[Artist] = [
+        Patch(color=LIGHT[0], label=f"coloured, up: {above}"),
+        Patch(color=GREY, label=f"grey, down: {below}"),
+    ]
+    xlabel = f"{xlabel} (the outermost bars include everything beyond)"
+    figure, panels = panel_grid(title, list(histograms), patches, xlabel, "Share of each kind")
+    for name, axes in panels.items():
+        bars_up_and_down(axes, histograms[name], LIGHT[colors[name]])
+    return figure
 
 
 def short_name(name: str, limit: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from io import BytesIO
 from typing import Any
 
@@ -67,6 +67,34 @@ def score_histogram(uncertainty: np.ndarray, good: np.ndarray, bins: int = 24) -
     }
 
 
+def quality_bins(
+    place: np.ndarray,
+    confidence: np.ndarray,
+    quality: np.ndarray,
+    interval: Callable[[float, np.ndarray], tuple[float, float]],
+) -> list[dict[str, float]]:
+    """
+    Mean confidence and mean quality in the bins that are not empty; `place` is the bin of each example, and `interval`
+    gives that of a mean from the mean and the values.
+    """
+    bins: list[dict[str, float]] = []
+    for number in np.unique(place):
+        inside = place == number
+        mean = float(quality[inside].mean())
+        low, high = interval(mean, quality[inside])
+        bins.append(
+            {
+                "bin": int(number),
+                "confidence": float(confidence[inside].mean()),
+                "quality": mean,
+                "low": max(0.0, low),
+                "high": min(1.0, high),
+                "count": int(inside.sum()),
+            }
+        )
+    return bins
+
+
 def rows_in_groups(groups: Mapping[str, np.ndarray], n: int, limit: int) -> dict[int, list[str]]:
     """The rows of some groups in the order of the data, each with its groups; all n rows if they fit the limit."""
     chosen: dict[int, list[str]] = {row: [] for row in range(n if n <= limit else 0)}
@@ -79,6 +107,15 @@ def rows_in_groups(groups: Mapping[str, np.ndarray], n: int, limit: int) -> dict
 def shortened(text: str) -> str:
     """A text up to a length that keeps the page fast to open; the file with all rows has the whole text."""
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} ... ({len(text):,} characters)"
+
+
+def shown_row(rows: Any, row: int) -> dict[str, str]:
+    """The image or the text of a row, if the report has its rows."""
+    if rows is None:
+        return {}
+    if hasattr(rows, "pixels"):
+        return {"image": data_uri(rows.pixels([row])[0])}
+    return {"text": (rows.text(row) or "")[:LONGEST_CELL]}
 
 
 def data_uri(pixels: np.ndarray) -> str:

@@ -14,6 +14,7 @@ from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
 from ..errors import UserError
+from ..functional import check_at_least
 from ..inputs.base import Inputs, Rows
 from ..models.ensemble import Ensemble
 from ..models.mc_dropout import has_dropout
@@ -159,8 +160,7 @@ def chosen_passes(model: Any, mc_samples: int | None, task: str) -> int:
     """The number of passes with dropout, by default that of the task; raises where the model has no dropout."""
     if mc_samples is None:
         return default_passes(model, task)
-    if mc_samples < 0:
-        raise ValueError(f"`mc_samples` must not be negative, but is {mc_samples}.")
+    check_at_least("mc_samples", mc_samples, 0)
     if mc_samples and not has_dropout(model):
         raise NoDropoutError("The model has no dropout, so that all its passes are the same: leave mc_samples at 0.")
     return mc_samples

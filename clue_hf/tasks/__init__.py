@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 
-#: Passes with dropout of a classifier and of a regressor that have some, unless `mc_samples` says otherwise.
-CLASSIFICATION_PASSES = 5
-REGRESSION_PASSES = 20
+#: Number of MC-dropout passes of models with dropout, unless `mc_samples` is set.
+DEFAULT_PASSES = {"classification": 5, "regression": 20}
 
 __all__ = [
     "STATISTICS",
@@ -60,8 +59,8 @@ def make_task(model: Any, config: CLUEConfig, processing_class: Any = None) -> T
 
 
 def default_passes(model: Any, task: str) -> int:
-    """The passes with dropout of a classifier or regressor where nobody says how many; 0 without dropout."""
+    """Default number of MC-dropout passes of a classifier or regressor; 0 without dropout."""
     if has_dropout(model):
-        return CLASSIFICATION_PASSES if task == "classification" else REGRESSION_PASSES
+        return DEFAULT_PASSES[task]
     logger.info("The model has no dropout: error and uncertainty come from one pass (mc_samples=0).")
     return 0

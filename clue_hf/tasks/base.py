@@ -35,7 +35,7 @@ class Prediction:
         labels (`torch.Tensor` of shape `(items,)`, *optional*), logits (of shape `(items, classes)`, *optional*):
             For objectives with `needs_logits`.
         outputs (`torch.Tensor`, *optional*):
-            All the logits of the batch, where the caller asked for them.
+            All the logits of the batch, if requested.
         row (`torch.Tensor` of shape `(items,)`, *optional*):
             Which row of the training data each item comes from, for objectives with `needs_row`.
     """
@@ -56,12 +56,12 @@ class Prediction:
         `counts` holds the two denominators: the items and the non-empty sequences of the whole optimizer step.
         """
         items, sequences = counts
-        given: dict[str, Any] = {}
+        inputs: dict[str, Any] = {}
         if objective.needs_logits:
-            given.update(logits=self.logits, labels=self.labels)
+            inputs.update(logits=self.logits, labels=self.labels)
         if objective.needs_row:
-            given["row"] = self.row
-        losses = objective.item_loss(self.error, self.uncertainty, **given)
+            inputs["row"] = self.row
+        losses = objective.item_loss(self.error, self.uncertainty, **inputs)
         loss = losses.sum() / items
         if objective.has_sequence_loss:
             loss = loss + self.sequence_losses(objective).sum() / sequences
@@ -89,6 +89,13 @@ class Prediction:
         return losses * torch.zeros_like(error).index_fill(0, self.example, 1.0)
 
 
+def describe_items(kept: torch.Tensor, statistics: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """The statistics of the items that are kept, (examples, items, statistics); NaN for the others."""
+    described = torch.full((*kept.shape, len(statistics)), float("nan"), device=kept.device)
+    described[kept] = torch.stack([column.float() for column in statistics], -1)
+    return described
+
+
 def summarize(sums: torch.Tensor, num_classes: int | None = None) -> dict[str, float]:
     """Item-weighted means from added-up [`STATISTICS`]: loss, error, uncertainty, calibration."""
     total = dict(zip(STATISTICS, sums.tolist(), strict=True))
@@ -101,18 +108,18 @@ def summarize(sums: torch.Tensor, num_classes: int | None = None) -> dict[str, f
 
 
 class Task(ABC):
-    """Turns (model, batch) into a [`Prediction`]; knows what an item is, and nothing of how it is trained on."""
+    """Turns (model, batch) into a [`Prediction`]: defines what an item is, independently of the objective."""
 
     #: Classes of the predicted distribution, once known: the largest possible entropy is its logarithm.
     num_classes: int | None = None
     _labels_checked = False
 
     def prepare(self, dataset: Any, config: CLUEConfig, name: str) -> Any:
-        """A dataset of raw examples as the model takes them; one that already is comes back as it is."""
+        """Converts raw examples to model inputs; a dataset that is already prepared is returned unchanged."""
         return dataset
 
     def saved_settings(self) -> dict[str, Any]:
-        """What `uncertainty.json` keeps of how error and uncertainty are found."""
+        """What `uncertainty.json` keeps of how error and uncertainty are computed."""
         return {}
 
     def collator(self, config: CLUEConfig) -> Any:

@@ -11,7 +11,7 @@ from torch import nn
 from ..functional import error_and_entropy
 from ..inputs.labels import number_dataset
 from ..kernels import logit_statistics
-from .base import Prediction
+from .base import Prediction, describe_items
 from .passes import PassTask
 
 
@@ -25,28 +25,10 @@ class ClassificationTask(PassTask):
 
     The error is `-ln p_MC(y)`, the uncertainty the entropy of `p_MC`, both in nats.
 
-    Args:
-        model ([`~transformers.PreTrainedModel`]):
-            An image or text classifier.
-        mc_samples (`int`, *optional*, defaults to 0):
-            Passes K with dropout active, in training and in evaluation; 0 for one pass, without dropout in evaluation.
-        plain_mc_samples (`int`, *optional*):
-            Another number of passes where the loss is the error alone.
-        seed (`int`, *optional*, defaults to 0):
-            Seed of the masks in evaluation.
-        data:
-            What prepares and collates raw examples.
+    See [`~clue_hf.tasks.passes.PassTask`] for the arguments.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        mc_samples: int = 0,
-        seed: int = 0,
-        data: Any = None,
-        plain_mc_samples: int | None = None,
-    ) -> None:
-        super().__init__(model, mc_samples, seed, data, plain_mc_samples)
+    labels_advice = "give the dataset a label column"
 
     def saved_settings(self) -> dict[str, Any]:
         return {"task": "classification", "mc_samples": self.mc_samples}
@@ -57,9 +39,7 @@ class ClassificationTask(PassTask):
     def predict(
         self, model: nn.Module, inputs: dict[str, Any], objective: Objective, return_outputs: bool = False
     ) -> Prediction:
-        labels = inputs.get("labels")
-        if labels is None:
-            raise ValueError("The batch has no `labels`: give the dataset a label column.")
+        labels = self.labels(inputs)
         outputs = self.log_probabilities(model, inputs, self.passes_for(model, objective.alpha))
         self.check_labels(labels, outputs.shape[-1], "classes")
         kept = labels != -100
@@ -90,11 +70,8 @@ class ClassificationTask(PassTask):
     def describe(self, model: nn.Module, inputs: dict[str, Any], passes: int = 1) -> torch.Tensor:
         labels = inputs["labels"]
         kept = labels != -100
-        described = torch.full((len(labels), 1, 4), float("nan"), device=labels.device)
         outputs = self.log_probabilities(model, inputs, passes if passes > 1 else None)
-        found = logit_statistics(outputs[kept], labels[kept])
-        described[kept, 0] = torch.stack([column.float() for column in found], -1)
-        return described
+        return describe_items(kept.unsqueeze(1), logit_statistics(outputs[kept], labels[kept]))
 
     def count(self, batches: list[dict[str, Any]]) -> torch.Tensor:
         items = torch.stack([(batch["labels"] != -100).sum() for batch in batches]).sum()

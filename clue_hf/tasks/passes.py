@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from dataclasses import InitVar, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ..config import CLUEConfig
 
 
+@dataclass(eq=False)
 class PassTask(Task):
     """
     Base of the tasks whose prediction is made of stochastic passes.
@@ -25,10 +27,10 @@ class PassTask(Task):
     Args:
         model ([`~transformers.PreTrainedModel`]):
             The model.
-        mc_samples (`int`):
+        mc_samples (`int`, *optional*, defaults to 0):
             Number of MC-dropout passes to average, in training and in evaluation; 0 for one pass, without dropout in
             evaluation.
-        seed (`int`):
+        seed (`int`, *optional*, defaults to 0):
             Seed of the masks in evaluation, which all rows of all batches share.
         data:
             What prepares and collates raw examples.
@@ -36,14 +38,21 @@ class PassTask(Task):
             Number of passes in training steps whose loss is the error alone.
     """
 
-    def __init__(self, model: nn.Module, mc_samples: int, seed: int, data: Any, plain_mc_samples: int | None) -> None:
-        if mc_samples and not has_dropout(model):
+    #: What to do where a batch has no labels.
+    labels_advice: ClassVar[str]
+
+    model: InitVar[nn.Module]
+    mc_samples: int = 0
+    seed: int = 0
+    data: Any = None
+    plain_mc_samples: int | None = None
+
+    def __post_init__(self, model: nn.Module) -> None:
+        if self.mc_samples and not has_dropout(model):
             raise UserError(
-                f"mc_samples={mc_samples} needs dropout, and the model has none: its passes would all be the same. "
-                "Set `dropout` above 0, or mc_samples=0."
+                f"mc_samples={self.mc_samples} needs dropout, and the model has none: its passes would all be the "
+                "same. Set `dropout` above 0, or mc_samples=0."
             )
-        self.mc_samples, self.seed, self.data = mc_samples, seed, data
-        self.plain_mc_samples = mc_samples if plain_mc_samples is None else plain_mc_samples
 
     def prepare(self, dataset: Any, config: CLUEConfig, name: str) -> Any:
         return dataset if self.data is None else self.data.prepare(dataset, config, name)
@@ -54,9 +63,16 @@ class PassTask(Task):
     def train_collator(self, config: CLUEConfig) -> Any:
         return None if self.data is None else self.data.inputs.train_collator(config)
 
+    def labels(self, inputs: dict[str, Any]) -> torch.Tensor:
+        """The labels of a batch."""
+        if inputs.get("labels") is None:
+            raise ValueError(f"The batch has no `labels`: {self.labels_advice}.")
+        return inputs["labels"]
+
     def passes_for(self, model: nn.Module, alpha: float | None) -> int | None:
         """Number of passes of a training step whose loss is the error alone; `None` for `mc_samples`."""
-        return max(self.plain_mc_samples, 1) if model.training and alpha == 1 else None
+        passes = self.mc_samples if self.plain_mc_samples is None else self.plain_mc_samples
+        return max(passes, 1) if model.training and alpha == 1 else None
 
     def logits(self, model: nn.Module, inputs: dict[str, Any], passes: int | None = None) -> torch.Tensor:
         """The outputs of every pass: (members, passes, examples, outputs)."""

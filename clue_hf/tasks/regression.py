@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -22,6 +23,7 @@ class Moments(NamedTuple):
     variance: torch.Tensor
 
 
+@dataclass(eq=False)
 class RegressionTask(PassTask):
     """
     Regression by the mean over stochastic passes.
@@ -32,29 +34,15 @@ class RegressionTask(PassTask):
     Args:
         model ([`~transformers.PreTrainedModel`]):
             A model with one output, the prediction, or two: the prediction and its log variance.
-        mc_samples (`int`, *optional*, defaults to 0):
-            Passes K with dropout active, in training and in evaluation; 0 for one pass, without dropout in evaluation.
-        seed (`int`, *optional*, defaults to 0):
-            Seed of the masks in evaluation.
-        data:
-            What prepares and collates raw examples.
-        plain_mc_samples (`int`, *optional*):
-            Another number of passes where the loss is the error alone.
+        mc_samples, seed, data, plain_mc_samples:
+            See [`~clue_hf.tasks.passes.PassTask`].
         min_variance (`float`, *optional*, defaults to 1e-6):
             The least variance.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        mc_samples: int = 0,
-        seed: int = 0,
-        data: Any = None,
-        plain_mc_samples: int | None = None,
-        min_variance: float = 1e-6,
-    ) -> None:
-        super().__init__(model, mc_samples, seed, data, plain_mc_samples)
-        self.min_variance = min_variance
+    labels_advice = "name the column of the number to predict (target_column)"
+
+    min_variance: float = 1e-6
 
     def saved_settings(self) -> dict[str, Any]:
         return {"task": "regression", "mc_samples": self.mc_samples, "min_variance": float(self.min_variance)}
@@ -62,9 +50,7 @@ class RegressionTask(PassTask):
     def predict(
         self, model: nn.Module, inputs: dict[str, Any], objective: Objective, return_outputs: bool = False
     ) -> Prediction:
-        labels = inputs.get("labels")
-        if labels is None:
-            raise ValueError("The batch has no `labels`: name the column of the number to predict (target_column).")
+        labels = self.labels(inputs)
         mean, variance = self.moments(model, inputs, self.passes_for(model, objective.alpha))
         error = (labels.reshape(mean.shape).to(mean.dtype) - mean) ** 2
         outputs = torch.stack([mean, variance], -1) if return_outputs else None

@@ -15,7 +15,7 @@ from ..inputs.text import check_tokens, prepare_text_dataset
 from ..kernels import fused_linear_objective, linear_statistics, logit_statistics
 from ..models.kind import text_task, unwrap
 from ..models.tokenizer import with_padding
-from .base import Prediction, Task
+from .base import Prediction, Task, describe_items
 from .head import LinearHead, head_replaced, read_head, why_not_fusable
 
 
@@ -57,8 +57,8 @@ class FusedPrediction:
             segments=example if objective.has_sequence_loss else None,
             return_items=True,
         )
-        found = Prediction(error, uncertainty, example[self.labels != -100], len(self.labels))
-        return loss, found.statistics(objective, objective.item_loss(error, uncertainty))
+        prediction = Prediction(error, uncertainty, example[self.labels != -100], len(self.labels))
+        return loss, prediction.statistics(objective, objective.item_loss(error, uncertainty))
 
 
 class TextTask(Task):
@@ -138,17 +138,15 @@ class TextTask(Task):
         if self.may_fuse(model, inputs):
             head = read_head(base)
             hidden = torch.stack([self._hidden(model, base, inputs, labels)[kept] for _ in range(passes)])
-            found = linear_statistics(hidden, head.weight, labels[kept], bias=head.bias)
+            statistics = linear_statistics(hidden, head.weight, labels[kept], bias=head.bias)
         else:
             logits = self.logits(model, inputs, labels)
             if passes > 1:
                 logits = logits.log_softmax(-1)
                 for _ in range(passes - 1):
                     logits = torch.logaddexp(logits, self.logits(model, inputs, labels).log_softmax(-1))
-            found = logit_statistics(logits, labels[kept])
-        described = torch.full((*labels.shape, 4), float("nan"), device=labels.device)
-        described[kept] = torch.stack([column.float() for column in found], -1)
-        return described
+            statistics = logit_statistics(logits, labels[kept])
+        return describe_items(kept, statistics)
 
     def logits(self, model: nn.Module, inputs: dict[str, Any], labels: torch.Tensor) -> torch.Tensor:
         """The float32 logits behind each label that counts: (items, vocabulary)."""
@@ -187,8 +185,8 @@ class TextTask(Task):
     def split_labels(self, model: Any, inputs: dict[str, Any]) -> tuple[dict[str, Any], torch.Tensor]:
         """Model inputs without labels (the model must not compute a loss of its own), and the targets."""
         rest = {name: value for name, value in inputs.items() if name not in ("labels", "shift_labels")}
-        given = any(rest.get(name) is not None for name in ("decoder_input_ids", "decoder_inputs_embeds"))
-        if self.kind == "seq2seq" and not given:
+        has_decoder_inputs = any(rest.get(name) is not None for name in ("decoder_input_ids", "decoder_inputs_embeds"))
+        if self.kind == "seq2seq" and not has_decoder_inputs:
             rest["decoder_input_ids"] = unwrap(model).prepare_decoder_input_ids_from_labels(labels=inputs["labels"])
         return rest, self._targets(inputs)
 
@@ -228,7 +226,7 @@ def _refuse_virtual_tokens(model: nn.Module) -> None:
 
 
 def _vocabularies(config: Any) -> dict[str, int | None]:
-    """How many tokens a model knows in its inputs, and in what it writes: a Marian model may have two vocabularies."""
+    """Vocabulary sizes of a model's inputs and outputs: a Marian model may have two vocabularies."""
     config = config.get_text_config()
     size = getattr(config, "vocab_size", None)
     return {"input_ids": size, "labels": getattr(config, "decoder_vocab_size", None) or size}

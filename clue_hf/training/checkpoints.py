@@ -88,7 +88,7 @@ def rotate(written: Path, limit: int | None, best: str | None) -> None:
     Deletes the oldest checkpoints until `limit` are left, those that are not whole first; never the one that was just
     written, and never the best one. Without a limit, or where the one just written is not whole, nothing is deleted.
     """
-    # sizes will do: the one just written is whole whatever the others hold, and to read them all at each save is dear
+    # sizes will do: the one just written is whole whatever the others hold, and to hash them all at each save is slow
     if not limit or limit < 1 or damage(written, content=False):
         return
     spared = {written.resolve(), Path(best or written).resolve()}
@@ -113,11 +113,8 @@ def remove(folder: Path) -> None:
 
 def _digest(path: Path, keep: bool = False) -> tuple[str, int]:
     """SHA-256 and size of a file; with `keep`, after the system has it on the disk."""
-    digest, size = hashlib.sha256(), 0
     with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-            size += len(block)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
         if keep:
             os.fsync(file.fileno())
-    return digest.hexdigest(), size
+        return digest, file.tell()

@@ -38,28 +38,28 @@ class Numbers:
 
 def class_log_probabilities(trainer: CLUETrainer, dataset: Any, description: str = "Predicting") -> ClassProbabilities:
     """Runs the trainer's model over a dataset, on all processes; every row once, in order."""
-    return ClassProbabilities(*_collect(trainer, dataset, _log_probabilities, description))
+
+    def predict(inputs: dict[str, Any]) -> torch.Tensor:
+        return trainer.task.log_probabilities(trainer.model, inputs).float().log_softmax(-1)
+
+    return ClassProbabilities(*_collect(trainer, dataset, predict, description))
 
 
 def predicted_numbers(trainer: CLUETrainer, dataset: Any, description: str = "Predicting") -> Numbers:
     """The same for a model that predicts numbers."""
-    moments, labels = _collect(trainer, dataset, _moments, description)
+
+    def predict(inputs: dict[str, Any]) -> torch.Tensor:
+        return torch.stack(trainer.task.moments(trainer.model, inputs), -1)
+
+    moments, labels = _collect(trainer, dataset, predict, description)
     return Numbers(moments[:, 0], moments[:, 1], labels)
-
-
-def _log_probabilities(trainer: CLUETrainer, inputs: dict[str, Any]) -> torch.Tensor:
-    return trainer.task.log_probabilities(trainer.model, inputs).float().log_softmax(-1)
-
-
-def _moments(trainer: CLUETrainer, inputs: dict[str, Any]) -> torch.Tensor:
-    return torch.stack(trainer.task.moments(trainer.model, inputs), -1)
 
 
 @torch.no_grad()
 def _collect(
     trainer: CLUETrainer,
     dataset: Any,
-    predict: Callable[[CLUETrainer, dict[str, Any]], torch.Tensor],
+    predict: Callable[[dict[str, Any]], torch.Tensor],
     description: str,
 ) -> tuple[np.ndarray, np.ndarray]:
     """What is predicted for every row, and its label."""
@@ -73,12 +73,12 @@ def _collect(
         for inputs in tqdm(loader, desc=description, disable=quiet, leave=False):
             inputs = trainer._prepare_inputs(inputs)
             with trainer.accelerator.autocast():
-                found = predict(trainer, inputs)
-            rows = trainer.accelerator.gather_for_metrics((found.float(), inputs["labels"]))
+                predicted = predict(inputs)
+            rows = trainer.accelerator.gather_for_metrics((predicted.float(), inputs["labels"]))
             parts.append([part.cpu().numpy() for part in rows])
     model.train(was_training)
-    predicted, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return predicted.astype(np.float64), labels
+    predictions, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return predictions.astype(np.float64), labels
 
 
 def make_loader(trainer: CLUETrainer, dataset: Any) -> Any:

@@ -50,7 +50,8 @@ class FiniteGuard(TrainerCallback):
         if self.trainer.accelerator.scaler is not None:
             return  # it has looked already, and skips the step itself
         what = self._not_finite()
-        if self.statistics and _anybody(self.trainer, what is not None):  # each process has statistics of its own
+        # each process has statistics of its own
+        if self.statistics and _on_any_process(self.trainer, what is not None):
             what = what or "running statistics"
         if what is None:
             self.in_a_row = 0
@@ -66,7 +67,7 @@ class FiniteGuard(TrainerCallback):
                 self.in_a_row = 0
 
     def _not_finite(self) -> str | None:
-        """What of the step at hand is not finite: its gradients, or what its batches have made of the statistics."""
+        """What is not finite in the current step: its gradients, or the running statistics; `None` if all is."""
         gradients = [weight.grad for weight in self.trainer.model.parameters() if weight.grad is not None]
         if gradients and not bool(get_total_norm(gradients).isfinite()):
             return "gradients"
@@ -94,8 +95,8 @@ class FiniteGuard(TrainerCallback):
         if self.trainer.accelerator.mixed_precision == "fp16" or self.trainer.model.dtype == torch.float16:
             return "float16 overflows (T5 is known for it): use bf16, or float32 (leave out fp16)."
         return (
-            "Lower learning_rate, clip gradients (max_grad_norm), train plainly first (plain_steps), and look for "
-            "absurd values in the data."
+            "Lower learning_rate, clip gradients (max_grad_norm), start with plain steps (plain_steps), and check the "
+            "data for extreme values."
         )
 
     def take(self) -> dict[str, int]:
@@ -105,7 +106,7 @@ class FiniteGuard(TrainerCallback):
 
 
 class Termination(TrainerCallback):
-    """Ends a training that is sent SIGTERM after the step at hand, with a checkpoint. Sending it again is harmless."""
+    """On SIGTERM, stops training after the current step and saves a checkpoint. A second signal changes nothing."""
 
     def __init__(self, trainer: CLUETrainer) -> None:
         self.trainer, self.asked, self.ended = trainer, False, False
@@ -118,13 +119,13 @@ class Termination(TrainerCallback):
         self.asked = True
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if _anybody(self.trainer, self.asked):
+        if _on_any_process(self.trainer, self.asked):
             self.ended = control.should_save = control.should_training_stop = True
 
 
-def _anybody(trainer: CLUETrainer, says: bool) -> bool:
-    """Whether any process says so: all must do the same at the same step."""
+def _on_any_process(trainer: CLUETrainer, condition: bool) -> bool:
+    """Whether a condition holds on any process: all must do the same at the same step."""
     if trainer.args.world_size <= 1:
-        return says
-    said = torch.tensor(int(says), device=trainer.args.device)
-    return bool(trainer.accelerator.reduce(said, "sum") > 0)
+        return condition
+    count = torch.tensor(int(condition), device=trainer.args.device)
+    return bool(trainer.accelerator.reduce(count, "sum") > 0)

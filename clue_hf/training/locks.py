@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from accelerate.utils import broadcast_object_list
 from filelock import FileLock, Timeout
 
 from ..errors import UserError
-from ..processes import process_state
+from ..processes import on_main_process
 
 
 LOCK = ".lock"
@@ -22,20 +21,19 @@ def claimed(file: Path) -> Iterator[bool]:
     Whether this run has a lock: that of a file, whose folder is made if needed. Of several processes the main one asks
     for it and holds it, and all learn the answer.
     """
-    mine, trouble = False, None
     lock = FileLock(file, is_singleton=True)  # what a run has claimed, its parts may claim too
-    if process_state().is_main_process:
+
+    def acquire() -> bool:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             lock.acquire(blocking=False)
-            mine = True
-        except Timeout:
-            pass  # another run has it, and that is the answer
+        except Timeout:  # another run has it, and that is the answer
+            return False
         except OSError as error:
-            trouble = f"{file.parent} cannot be written to: {error.strerror or error}."
-    mine, trouble = broadcast_object_list([mine, trouble])
-    if trouble:
-        raise UserError(trouble)
+            raise UserError(f"{file.parent} cannot be written to: {error.strerror or error}.") from error
+        return True
+
+    mine = on_main_process(acquire)
     try:
         yield mine
     finally:

@@ -65,7 +65,7 @@ class PushMixin(Trainer):
     ) -> None:
         """
         Writes the card of the model in `output_dir`: how to ask it for its uncertainty, how it was trained, and what
-        a report there says. A card that somebody wrote is kept. `tasks` and `dataset_args` come from the model itself.
+        a report there says. A card written by hand is kept. `tasks` and `dataset_args` come from the model itself.
         """
         path = Path(self.args.output_dir) / CARD
         if not self.is_world_process_zero() or (path.exists() and not is_ours(path)):
@@ -80,10 +80,10 @@ class PushMixin(Trainer):
         write_card(path.parent, options=options, training=self._known_training(finetuned_from))
 
     def _known_training(self, base_model: str | None) -> Any:
-        """What the trainer knows of itself, where no `results.json` tells more."""
-        found = read_training(Path(self.args.output_dir))
-        if found.is_known:
-            return found
+        """The training as the trainer knows it, if there is no `results.json`."""
+        training = read_training(Path(self.args.output_dir))
+        if training.is_known:
+            return training
         lines = [line for line in self.state.log_history if "eval_loss" in line]
         last = {name.removeprefix("eval_"): value for name, value in lines[-1].items()} if lines else {}
         objective = self.args.objective
@@ -139,7 +139,7 @@ class PushMixin(Trainer):
         if self.args.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
             logger.warning_once(
                 f"hub_strategy {self.args.hub_strategy.value!r} uploads the models of the checkpoints; the states of "
-                "the optimizer are pickles, and stay here."
+                "the optimizer are pickles, and are not uploaded."
             )
         folder = Path(self.args.output_dir)
         try:
@@ -167,5 +167,5 @@ class PushMixin(Trainer):
             busy.jobs.append(job)
 
 
-def _listed(words: str | list[str] | None) -> list[str]:
-    return [words] if isinstance(words, str) else list(words or [])
+def _listed(names: str | list[str] | None) -> list[str]:
+    return [names] if isinstance(names, str) else list(names or [])

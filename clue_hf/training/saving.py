@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import broadcast_object_list
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import Trainer
@@ -23,6 +22,7 @@ from ..files import write_json
 from ..inputs.base import InputSettings
 from ..models.uncertainty_file import write_uncertainty
 from ..objectives import Objective
+from ..processes import on_main_process
 from ..tasks import Task
 from .checkpoints import damage, last_whole_checkpoint, remove, rotate, write_manifest
 from .guards import TERMINATED, Termination
@@ -59,7 +59,8 @@ class SavingMixin(Trainer):
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         with alone(self.args.output_dir, "training", "output_dir"), self.termination.watching():
-            checkpoint = self._checkpoint(resume_from_checkpoint)
+            resume = resume_from_checkpoint
+            checkpoint = on_main_process(lambda: str(self._find(resume))) if resume else None
             self._changes = self._changed_settings(checkpoint) if checkpoint else []
             output = super().train(checkpoint, *args, **kwargs)
         if self.termination.ended:
@@ -70,22 +71,8 @@ class SavingMixin(Trainer):
 
     # ---- finding ----
 
-    def _checkpoint(self, resume: str | bool | None) -> str | None:
-        """The checkpoint to resume from: the main process chooses it for all."""
-        if not resume:
-            return None
-        answer: list[Any] = [None, None]
-        if self.is_world_process_zero():
-            try:
-                answer[0] = str(self._find(resume))
-            except UserError as error:
-                answer[1] = str(error)
-        folder, message = broadcast_object_list(answer)
-        if message:
-            raise UserError(message)
-        return folder
-
     def _find(self, resume: str | bool) -> Path:
+        """The checkpoint to resume from."""
         if resume is True:
             newest = last_whole_checkpoint(self.args.output_dir)
             if newest is None:
@@ -102,7 +89,7 @@ class SavingMixin(Trainer):
         return folder
 
     def _changed_settings(self, checkpoint: str) -> list[dict[str, Any]]:
-        """The changes of settings up to now; raises where there are new ones that nobody asked for."""
+        """The changes of settings up to now; raises an error on new ones unless they are allowed."""
         path = Path(checkpoint) / SETTINGS
         if not path.exists():
             return []

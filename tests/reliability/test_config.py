@@ -68,7 +68,7 @@ def test_a_key_that_is_there_twice(given, command):
         ("alpha: true", "argument --alpha: invalid float value: 'True'"),
         ("max_steps: 1.5", "--max_steps/--max-steps: invalid int value: '1.5'"),
         ("bf16: perhaps", "argument --bf16"),
-        ("label_smoothing_factor: 0.1", "`label_smoothing_factor` does not go with the objective 'clue'"),
+        ("label_smoothing_factor: 0.1", "`label_smoothing_factor` is not supported by the objective 'clue'"),
     ],
 )
 def test_values_of_the_wrong_kind_name_their_key(given, text, said):

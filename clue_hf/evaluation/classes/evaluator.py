@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from accelerate.utils import broadcast_object_list
+import numpy as np
 from transformers.utils import logging
 
 from ...data.corruptions import CORRUPTIONS, SEVERITIES
@@ -14,13 +15,11 @@ from ...functional import check_choice
 from ...inputs.base import Rows
 from ...inputs.image_rows import ImageRows
 from ...inputs.labels import Labelled, class_rows
-from ...metrics import best_threshold, interval_description
+from ...metrics import Measured, best_threshold, bootstrap_interval, classification_report, ood_report
 from ...posthoc import CALIBRATORS, Calibrator, ErrorPredictor
 from ...predictors.classes import ClassPredictions, ClassPredictor
-from ...processes import process_state
-from ...versions import package_versions
-from ..prediction_evaluator import PredictionEvaluator
-from .measures import definitions, measure, measure_detection
+from ...processes import on_main_process
+from ..prediction_evaluator import PredictionEvaluator, by_kind
 from .report import ClassificationReport
 
 
@@ -29,9 +28,10 @@ logger = logging.get_logger(__name__)
 
 class ClassificationEvaluator(PredictionEvaluator):
     """
-    Tells how often a classifier of images or texts is right, and how well its uncertainty knows when it is not.
+    Evaluates a classifier of images or texts: its error and calibration, and how well its uncertainty detects wrong
+    answers.
 
-    The probabilities are the mean over passes with dropout, if there are any; the uncertainty is their entropy,
+    The probabilities are the mean over the MC-dropout passes, if there are any; the uncertainty is their entropy,
     divided by its largest value.
 
     Args:
@@ -40,8 +40,8 @@ class ClassificationEvaluator(PredictionEvaluator):
         processing_class:
             Its image processor or tokenizer.
         mc_samples (`int`, *optional*):
-            Passes with dropout, whose mean counts; 0 for one plain pass. By default 5, or 0 for a model without
-            dropout. The masks follow from the seed, and are the same for all rows.
+            Number of MC-dropout forward passes to average; 0 for one pass without dropout. By default 5, or 0 for a
+            model without dropout. The masks follow from the seed, and are the same for all rows.
         calibrator (`str` or [`~clue_hf.posthoc.Calibrator`], *optional*):
             A name in [`~clue_hf.posthoc.CALIBRATORS`]: fitted on the validation data, reported beside the raw numbers.
             Or one that was fitted before.
@@ -52,7 +52,7 @@ class ClassificationEvaluator(PredictionEvaluator):
         seed (`int`, *optional*, defaults to 42):
             Seed of the masks and of the corruptions.
         error_predictor ([`~clue_hf.posthoc.ErrorPredictor`], *optional*):
-            Gives the uncertainty, instead of the entropy.
+            Predicts the uncertainty, which replaces the entropy.
         class_names (`list[str]`, *optional*):
             The classes of the training data, where its labels are texts that the model's config does not know.
         columns:
@@ -68,8 +68,10 @@ class ClassificationEvaluator(PredictionEvaluator):
     ```
     """
 
+    kind = "classes"
+    rows_name = "examples"
     needs = "image processor or tokenizer"
-    calibrators = tuple(CALIBRATORS)
+    calibrators = CALIBRATORS
 
     def __init__(
         self,
@@ -105,8 +107,8 @@ class ClassificationEvaluator(PredictionEvaluator):
         description: dict[str, Any] | None = None,
     ) -> ClassificationReport:
         """
-        Classifies every row of a dataset and judges the answers. Started on several processes, each takes its share;
-        the report is the same.
+        Classifies every row of a dataset and evaluates the answers. Started on several processes, each takes its
+        share; the report is the same.
 
         Args:
             dataset (`datasets.Dataset` or [`~clue_hf.data.image_dataset.ImageDataset`]):
@@ -115,17 +117,17 @@ class ClassificationEvaluator(PredictionEvaluator):
                 The same, for what must not be learned from the dataset itself: the threshold tau of the uncertainty,
                 and the calibrator.
             corruptions (`Sequence[str]`, *optional*):
-                Names in [`~clue_hf.data.corruptions.CORRUPTIONS`]: also judge the answers to the images so corrupted,
-                and how well the uncertainty tells them from the original ones.
+                Names in [`~clue_hf.data.corruptions.CORRUPTIONS`]: also evaluate the answers to corrupted images, and
+                how well the uncertainty separates these from the original ones.
             severities (`Sequence[int]`, *optional*, defaults to 1 to 5):
-                Of each corruption.
+                Severities of each corruption.
             ood (*optional*):
-                Examples from out of the distribution, whose labels do not matter: adds how well the uncertainty tells
-                them from those of the dataset.
+                Out-of-distribution examples, whose labels are not used: adds how well the uncertainty separates them
+                from those of the dataset.
             positive (`str` or `int`, *optional*, defaults to 1):
-                With two classes: the positive one, for the metrics after a flip.
+                With two classes: the positive class of the metrics after a flip.
             description (`dict`, *optional*):
-                What else the report should tell, such as the names of model and data.
+                More entries of the report's description, such as the names of model and data.
         """
         self._check_validation(validation)
         for name in corruptions:
@@ -135,10 +137,15 @@ class ClassificationEvaluator(PredictionEvaluator):
         if corruptions and not isinstance(rows, ImageRows):
             raise UserError("Corruptions are for images, but this model classifies texts.")
         predictions = self._predict(rows, labelled.labels, "Predicting")
-        held_out = None
+        calibrator = self.calibrator
+        tau: dict[str, float] = {}
         if validation is not None:
             known = self._rows(validation, "validation")
             held_out = self._predict(known.rows, known.labels, "Predicting validation data")
+            if isinstance(calibrator, str):
+                calibrator = self.calibrators[calibrator].fit(held_out.probabilities, held_out.labels)
+            for kind, predicted in by_kind(held_out, calibrator).items():
+                tau[kind] = best_threshold(predicted.uncertainty, ~predicted.right)
         shifted = {
             (name, severity): self._predict(
                 rows.corrupted(name, severity, self.predictor.task.seed), labelled.labels, f"{name} {severity}"
@@ -152,19 +159,14 @@ class ClassificationEvaluator(PredictionEvaluator):
             unlabelled = class_rows(ood, self.predictor.inputs, None, None, "ood").rows
             outside = self._predict(unlabelled, None, "Predicting OOD data")
         number = positive if isinstance(positive, int) else self.names.index(positive)
-        judge = _Judge(self.calibrator, held_out, number, self.resamples)
-        metrics = judge.metrics(predictions, shifted, outside) if process_state().is_main_process else None
-        [metrics] = broadcast_object_list([metrics])
-        flips = len(self.names) == 2 and validation is not None
-        return ClassificationReport(
-            self.names,
-            predictions,
-            judge.calibrated(predictions),
-            metrics,
-            {**(description or {}), **self._description(number, flips), "metrics": definitions(metrics)},
-            judge.calibrator,
-            rows,
+        measures = _Measures(calibrator, tau, number, self.resamples)
+        metrics = on_main_process(lambda: measures.metrics(predictions, shifted, outside))
+        flips = {"positive_class": self.names[number]} if len(self.names) == 2 and validation is not None else {}
+        description = self._description(
+            description, metrics, {}, classes=self.names, **flips, uncertainty=self.predictor.definition
         )
+        calibrated = by_kind(predictions, calibrator).get("calibrated")
+        return ClassificationReport(self.names, predictions, calibrated, metrics, description, calibrator, rows)
 
     def _rows(self, dataset: Any, split: str) -> Labelled:
         labelled = class_rows(dataset, self.predictor.inputs, self.names, self.class_names, split)
@@ -175,69 +177,50 @@ class ClassificationEvaluator(PredictionEvaluator):
     def _predict(self, rows: Rows, labels: Any, description: str) -> ClassPredictions:
         return self.predictor.raw(rows, self.batch_size, labels, description=description, distributed=True)
 
-    def _description(self, positive: int, flips: bool) -> dict[str, Any]:
-        """What it takes to read the numbers, or to make them again."""
-        return {
-            "classes": self.names,
-            **({"positive_class": self.names[positive]} if flips else {}),
-            "uncertainty": self.predictor.definition,
-            "interval": interval_description(self.resamples, "examples"),
-            "settings": self._settings(),
-            "versions": package_versions(),
-        }
 
+@dataclass
+class _Measures:
+    """What the metrics depend on besides the predictions: the calibrator and thresholds from the validation data."""
 
-class _Judge:
-    """The metrics of predictions, with what validation data teaches: the calibrator and the thresholds."""
-
-    def __init__(
-        self, calibrator: str | Calibrator | None, validation: ClassPredictions | None, positive: int, resamples: int
-    ) -> None:
-        self.positive, self.resamples = positive, resamples
-        self.calibrator: Calibrator | None = None
-        if not isinstance(calibrator, str):
-            self.calibrator = calibrator
-        elif validation is not None:
-            self.calibrator = CALIBRATORS[calibrator].fit(validation.probabilities, validation.labels)
-        known = {} if validation is None else self._kinds(validation)
-        self.tau = {kind: best_threshold(found.uncertainty, ~found.right) for kind, found in known.items()}
-
-    def calibrated(self, predicted: ClassPredictions) -> ClassPredictions | None:
-        """The same predictions by the calibrator, if there is one."""
-        if self.calibrator is None:
-            return None
-        return predicted.calibrated(self.calibrator)
-
-    def _kinds(self, predicted: ClassPredictions) -> dict[str, ClassPredictions]:
-        calibrated = self.calibrated(predicted)
-        return {"raw": predicted} | ({} if calibrated is None else {"calibrated": calibrated})
+    calibrator: Calibrator | None
+    tau: dict[str, float]
+    positive: int
+    resamples: int
 
     def metrics(
         self,
-        predicted: ClassPredictions,
+        predictions: ClassPredictions,
         shifted: dict[tuple[str, int], ClassPredictions],
         outside: ClassPredictions | None,
     ) -> dict[str, Any]:
         """All that is reported: raw and calibrated, on the data, on each corrupted copy, and against other data."""
-        inside = self._kinds(predicted)
-        found: dict[str, Any] = {"n": len(predicted.labels), "tau": self.tau, **self._measured(inside)}
-        corruptions: dict[str, dict[str, Any]] = {}
-        for (name, severity), predictions in shifted.items():
-            kinds = self._kinds(predictions)
+        inside = by_kind(predictions, self.calibrator)
+        metrics: dict[str, Any] = {"n": len(predictions.labels), "tau": self.tau, **self._measured(inside)}
+        for (name, severity), corrupted in shifted.items():
+            kinds = by_kind(corrupted, self.calibrator)
             measured, detected = self._measured(kinds), self._detected(inside, kinds)
             both = {kind: {**measured[kind], **detected[kind]} for kind in kinds}
-            corruptions.setdefault(name, {})[str(severity)] = both
-        if corruptions:
-            found["corruptions"] = corruptions
+            metrics.setdefault("corruptions", {}).setdefault(name, {})[str(severity)] = both
         if outside is not None:
-            found["ood"] = self._detected(inside, self._kinds(outside))
-        return found
+            metrics["ood"] = self._detected(inside, by_kind(outside, self.calibrator))
+        return metrics
 
     def _measured(self, kinds: dict[str, ClassPredictions]) -> dict[str, Any]:
         return {
-            kind: measure(predicted, self.tau.get(kind), self.positive, self.resamples)
-            for kind, predicted in kinds.items()
+            kind: measure(predictions, self.tau.get(kind), self.positive, self.resamples)
+            for kind, predictions in kinds.items()
         }
 
     def _detected(self, inside: dict[str, ClassPredictions], outside: dict[str, ClassPredictions]) -> dict[str, Any]:
-        return {kind: measure_detection(inside[kind], outside[kind], self.resamples) for kind in inside}
+        return {
+            kind: ood_report(inside[kind].uncertainty, outside[kind].uncertainty, resamples=self.resamples)
+            for kind in inside
+        }
+
+
+def measure(predictions: ClassPredictions, tau: float | None, positive: int, resamples: int) -> dict[str, Measured]:
+    """Every metric of [`~clue_hf.metrics.classification_report`], and the mean uncertainty."""
+    metrics = classification_report(
+        predictions.probabilities, predictions.labels, predictions.uncertainty, resamples, tau, positive
+    )
+    return {**metrics, "mean_uncertainty": bootstrap_interval(np.mean, predictions.uncertainty, resamples=resamples)}

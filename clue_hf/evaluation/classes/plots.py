@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,21 +9,20 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Rectangle
 
 from ...metrics.registry import format_metric
 from ...pages.figures import (
     DASHED,
-    bars_up_and_down,
     curve_figure,
-    panel_grid,
+    histogram_figure,
     rejection_axes,
     reliability_line,
     save_figures,
     short_name,
     titled_figure,
 )
-from ...pages.palette import FAINT, GREY, INK, LIGHT, MUTED
+from ...pages.palette import FAINT, INK, LIGHT, MUTED
 from ...pages.selection import curve_limits, score_histogram
 from .selection import BINS, bin_counts, confidence_bins, confident_errors, kept_accuracy, severity_lines
 
@@ -40,12 +37,12 @@ SEVERITY_PANELS = {
 }  # fmt: skip
 
 
-def plot_class_report(report: ClassificationReport, folder: str | Path) -> list[Path]:
+def plot_report(report: ClassificationReport, folder: str | Path) -> list[Path]:
     """
     Draws `reliability`, `uncertainty_histograms`, `rejection_curve`, `severity` if images were corrupted, and
     `wrongly_sure` if there are images and wrong answers. See [`~clue_hf.evaluation.text.plots.plot_report`].
     """
-    drawings: dict[str, Callable[[ClassificationReport], Figure]] = {
+    drawings = {
         "reliability": _reliability,
         "uncertainty_histograms": _histograms,
         "rejection_curve": _rejection_curve,
@@ -54,7 +51,7 @@ def plot_class_report(report: ClassificationReport, folder: str | Path) -> list[
         drawings["severity"] = _severity
     if hasattr(report.rows, "pixels") and not report.raw.right.all():
         drawings["wrongly_sure"] = _confident_errors
-    return save_figures({name: partial(draw, report) for name, draw in drawings.items()}, folder)
+    return save_figures(drawings, folder, report)
 
 
 def _reliability(report: ClassificationReport) -> Figure:
@@ -89,21 +86,14 @@ def _counts(axes: Axes, counts: np.ndarray, color: str) -> None:
 
 
 def _histograms(report: ClassificationReport) -> Figure:
-    kinds = report.kinds
     right, wrong = int(report.raw.right.sum()), int((~report.raw.right).sum())
-    figure, panels = panel_grid(
+    return histogram_figure(
         "Uncertainty of right and wrong answers",
-        list(kinds),
-        [
-            Patch(color=LIGHT[0], label=f"coloured, up: {right:,} right answers"),
-            Patch(color=GREY, label=f"grey, down: {wrong:,} wrong answers (raw)"),
-        ],
-        xlabel="Uncertainty (the outermost bars include everything beyond)",
-        ylabel="Share of each kind",
+        (f"{right:,} right answers", f"{wrong:,} wrong answers (raw)"),
+        "Uncertainty",
+        {kind: score_histogram(predicted.uncertainty, predicted.right) for kind, predicted in report.kinds.items()},
+        {kind: place for place, kind in enumerate(report.kinds)},
     )
-    for place, (kind, axes) in enumerate(panels.items()):
-        bars_up_and_down(axes, score_histogram(kinds[kind].uncertainty, kinds[kind].right), LIGHT[place])
-    return figure
 
 
 def _rejection_curve(report: ClassificationReport) -> Figure:
@@ -143,12 +133,12 @@ def _severity(report: ClassificationReport) -> Figure:
     return figure
 
 
-def _severity_line(axes: Axes, points: list[Any], color: str, style: Any, with_interval: bool) -> None:
-    known = [(severity, entry) for severity, entry in points if entry["value"] is not None]
-    x, y = [severity for severity, _ in known], [entry["value"] for _, entry in known]
+def _severity_line(axes: Axes, points: list[dict[str, Any]], color: str, style: Any, with_interval: bool) -> None:
+    x, y, low, high = (
+        [point[key] for point in points if point["value"] is not None] for key in ("severity", "value", "low", "high")
+    )
     axes.plot(x, y, color=color, ls=style, lw=1.6, marker="o", ms=4, mec="white")
-    if with_interval and all(entry.get("low") is not None for _, entry in known):
-        low, high = ([entry[end] for _, entry in known] for end in ("low", "high"))
+    if with_interval and None not in low:
         axes.fill_between(x, low, high, color=color, alpha=0.13, lw=0)
 
 

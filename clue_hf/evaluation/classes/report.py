@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,30 +13,21 @@ from ...metrics import paired_classification_differences
 from ...metrics.content import ReportContent
 from ...posthoc import Calibrator, load_calibrator
 from ...predictors.classes import ClassPredictions
-from ..prediction_report import CALIBRATOR, PredictionReport, read_predictions
+from ..prediction_report import Line, PredictionReport
 from ..report import Differences
-from .page import write_class_page
+from .selection import page_data
 
 
 #: Digits of the probabilities in the file.
 DIGITS = 6
 #: With more classes than this, the file holds only the probabilities that are not 0 after rounding.
 MANY_CLASSES = 100
-#: Metrics of the printed table; the others are in the JSON file.
-MAIN_METRICS = (
-    "error", "ece", "nll", "brier", "alignment_error", "mean_uncertainty", "uncertainty_accuracy",
-    "uncertainty_accuracy_val", "uncertainty_auc", "residual_correlation", "wasserstein", "prr", "aurc", "flip_error",
-    "flip_f1", "flip_precision", "flip_tpr", "flip_tnr",
-)  # fmt: skip
-#: Metrics of each corruption, and of the detection of out-of-distribution data.
-SHIFTED = ("error", "ece", "mean_uncertainty", "uncertainty_auc", "ood_auroc")
-DETECTION = ("ood_auroc", "ood_aupr", "ood_fpr95")
 
 
 @dataclass
 class ClassificationReport(PredictionReport[ClassPredictions]):
     """
-    What [`ClassificationEvaluator`] found.
+    The result of [`ClassificationEvaluator`].
 
     Args:
         names (`list[str]`):
@@ -44,7 +35,7 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
         raw ([`ClassPredictions`]):
             Probabilities and labels, one row per example.
         calibrated ([`ClassPredictions`], *optional*):
-            The same by the calibrator.
+            The same after the calibrator.
         metrics (`dict`):
             `raw` and `calibrated`: every metric with value, interval and n; `tau`; `corruptions` by name and severity;
             `ood`. An undefined metric is `None` with a reason.
@@ -53,13 +44,24 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
         calibrator ([`~clue_hf.posthoc.Calibrator`], *optional*):
             Fitted on the validation data.
         rows (*optional*):
-            The images or texts, for those to look at.
+            The images or texts, shown on the page.
     """
 
     kind: ClassVar = "classes"
-    main_metrics: ClassVar = MAIN_METRICS
-    shifted_metrics: ClassVar = SHIFTED
-    detection_metrics: ClassVar = DETECTION
+    main_metrics: ClassVar = (
+        "error", "ece", "nll", "brier", "alignment_error", "mean_uncertainty", "uncertainty_accuracy",
+        "uncertainty_accuracy_val", "uncertainty_auc", "residual_correlation", "wasserstein", "prr", "aurc",
+        "flip_error", "flip_f1", "flip_precision", "flip_tpr", "flip_tnr",
+    )  # fmt: skip
+    tile_metrics: ClassVar = ("error", "ece", "uncertainty_auc", "prr")
+    calibration_metric: ClassVar = "ece"
+    #: Metrics of each corruption, and of the detection of out-of-distribution data.
+    shifted_metrics: ClassVar = ("error", "ece", "mean_uncertainty", "uncertainty_auc", "ood_auroc")
+    detection_metrics: ClassVar = ("ood_auroc", "ood_aupr", "ood_fpr95")
+    reading: ClassVar = (
+        "error, ECE, NLL, Brier, alignment error and AURC: lower is better. uA, uAUC, corr, W1 and PRR measure "
+        "how well the uncertainty detects wrong answers: higher is better."
+    )
 
     names: list[str]
     raw: ClassPredictions
@@ -80,39 +82,26 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
 
     def corruption_table(self) -> str:
         """The corrupted copies as a markdown table."""
-        return self._metric_table(("corruption", "severity"), self.corruptions(), SHIFTED)
+        return self._metric_table(("corruption", "severity"), self.corruptions(), self.shifted_metrics)
 
-    def summary(self) -> str:
-        """The report in words and tables, as markdown."""
-        description, n = self.description, self.metrics["n"]
-        lines = [
-            "# Uncertainty report",
-            f"{self._subject()}{n:,} examples of {len(self.names)} classes. Probabilities from {self._passes()}.",
-            self.table(),
-            f"Uncertainty: {description['uncertainty']}. Intervals: {description['interval']}. error, ECE, NLL, "
-            "Brier, alignment error and AURC: lower is better. uA, uAUC, corr, W1 and PRR tell how well the "
-            "uncertainty knows the wrong answers: higher is better.",
-            *self._remarks(),
-        ]
+    def _opening(self) -> str:
+        n, classes = self.metrics["n"], len(self.names)
+        return f"{n:,} examples of {classes} classes. Probabilities from {self._passes()}."
+
+    def _paragraphs(self) -> Iterator[str]:
+        yield from super()._paragraphs()
         if "corruptions" in self.metrics:
-            lines += ["## Corrupted images", self.corruption_table()]
-            lines += ["OOD AUROC: the chance that a corrupted image is more uncertain than an original one."]
+            yield "## Corrupted images"
+            yield self.corruption_table()
+            yield "OOD AUROC: the chance that a corrupted image is more uncertain than an original one."
         if "ood" in self.metrics:
-            lines += ["## Other data", self._detection()]
-        return "\n\n".join(lines) + "\n"
+            yield "## Other data"
+            yield "How well the uncertainty separates out-of-distribution examples (the positives) from the others:"
+            yield self._metric_table(("uncertainty",), self.metrics["ood"], self.detection_metrics)
 
-    def _remarks(self) -> list[str]:
-        remarks = []
-        if self.calibrator is not None:
-            remarks.append(f"Calibrated: {self.calibrator.name}, fitted on the validation data.")
-        if self.metrics["tau"]:
-            thresholds = ", ".join(f"{tau:.4f} ({kind})" for kind, tau in self.metrics["tau"].items())
-            remarks.append(f"Threshold tau of the uncertainty, from the validation data: {thresholds}.")
-        return remarks
-
-    def _detection(self) -> str:
-        table = self._metric_table(("uncertainty",), self.metrics["ood"], DETECTION)
-        return f"How well the uncertainty tells the examples from out of the distribution (the positives):\n\n{table}"
+    def _notes(self) -> list[str]:
+        thresholds = ", ".join(f"{tau:.4f} ({kind})" for kind, tau in self.metrics["tau"].items())
+        return [f"Threshold tau of the uncertainty, from the validation data: {thresholds}."] if thresholds else []
 
     def compare(self, other: ClassificationReport, resamples: int = 2000) -> Differences:
         """
@@ -145,48 +134,59 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
             if kind in other.kinds
         }
 
-    def _lines(self) -> Iterator[dict[str, Any]]:
-        texts = getattr(self.rows, "texts", None)
+    def _page_content(self, limit: int) -> dict[str, Any]:
+        first = (f"{self.metrics['n']:,}", "examples", f"{len(self.names):,} classes")
+        return {"tiles": self.tiles(first), "summary": self._sentences(), "data": page_data(self, limit)}
+
+    def _sentences(self) -> list[str]:
+        raw, metrics, n = self.raw, self.metrics["raw"], self.metrics["n"]
+        wrong, confidence = int((~raw.right).sum()), float(raw.confidence.mean())
+        gap = confidence - float(raw.right.mean())
+        side = "overconfident" if gap > 0 else "underconfident"
+        sentences = [
+            f"{wrong:,} of {n:,} answers {'is' if wrong == 1 else 'are'} wrong. The mean probability of the answers "
+            f"is {confidence:.3f}: on average the model is {side} by {abs(gap):.3f}."
+        ]
+        area = metrics["uncertainty_auc"]["value"]
+        if area is not None:
+            sentences.append(
+                f"In {100 * area:.0f} % of all pairs of a wrong and a right answer the wrong one is more uncertain."
+            )
+        sentences += self.calibration_sentence()
+        flip = metrics.get("flip_error")
+        if flip and flip["value"] is not None:
+            sentences.append(
+                f"Predicting the other class where the uncertainty is above {self.metrics['tau']['raw']:.3f} (from "
+                f"the validation data) changes the error from {metrics['error']['value']:.3f} to {flip['value']:.3f}."
+            )
+        return sentences
+
+    def _labels(self) -> Iterator[Line]:
         for row, label in enumerate(self.raw.labels.tolist()):
-            line: dict[str, Any] = {"row": row, "label": label, "label_name": self.names[label]}
-            line.update(self._line(self.raw, row))
-            if self.calibrated is not None:
-                line["calibrated"] = self._line(self.calibrated, row)
-            yield line if texts is None else {**line, "text": texts[row]}
+            yield {"row": row, "label": label, "label_name": self.names[label]}
 
-    def _line(self, predicted: ClassPredictions, row: int) -> dict[str, Any]:
-        rounded: Any = predicted.probabilities[row].round(DIGITS).tolist()
-        if len(rounded) > MANY_CLASSES:
-            rounded = {str(number): value for number, value in enumerate(rounded) if value}
-        return {
-            "prediction": int(predicted.answers[row]),
-            "prediction_name": self.names[predicted.answers[row]],
-            "probabilities": rounded,
-            "uncertainty": round(float(predicted.uncertainty[row]), DIGITS),
-            "confidence": round(float(predicted.confidence[row]), DIGITS),
-            "right": bool(predicted.right[row]),
-        }
-
-    def _write_page(self, path: Path, comparison: Differences | None, other: str) -> None:
-        write_class_page(self, path, comparison, other)
-
-    def _plotter(self) -> Callable[[ClassificationReport, Path], list[Path]]:
-        from .plots import plot_class_report
-
-        return plot_class_report
+    def _predicted(self, predictions: ClassPredictions) -> Iterator[Line]:
+        for row, answer in enumerate(predictions.answers.tolist()):
+            probabilities: Any = predictions.probabilities[row].round(DIGITS).tolist()
+            if len(probabilities) > MANY_CLASSES:
+                probabilities = {str(number): value for number, value in enumerate(probabilities) if value}
+            yield {
+                "prediction": answer,
+                "prediction_name": self.names[answer],
+                "probabilities": probabilities,
+                "uncertainty": round(float(predictions.uncertainty[row]), DIGITS),
+                "confidence": round(float(predictions.confidence[row]), DIGITS),
+                "right": bool(predictions.right[row]),
+            }
 
     @classmethod
-    def load(cls, folder: str | Path) -> ClassificationReport:
-        """Reads what `save` wrote; the probabilities are rounded, and the images are not there."""
-        folder = Path(folder)
-        content = ReportContent.read(folder)
+    def _read(cls, content: ReportContent, lines: list[Line], calibrator: Path | None) -> ClassificationReport:
         metrics, description = content.metrics, content.description
-        lines, names = read_predictions(folder), description["classes"]
-        calibrator = load_calibrator(folder / CALIBRATOR) if (folder / CALIBRATOR).exists() else None
+        names = description["classes"]
         labels = np.array([line["label"] for line in lines])
         own_uncertainty = description.get("settings", {}).get("error_predictor") is not None
 
-        def predictions(lines: list[dict[str, Any]]) -> ClassPredictions:
+        def predictions(lines: list[Line]) -> ClassPredictions:
             probabilities = np.array([_dense(line["probabilities"], len(names)) for line in lines])
             uncertainty = np.array([line["uncertainty"] for line in lines]) if own_uncertainty else None
             return ClassPredictions(probabilities, labels, uncertainty)
@@ -198,7 +198,7 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
             predictions(calibrated) if calibrated else None,
             metrics,
             description,
-            calibrator,
+            None if calibrator is None else load_calibrator(calibrator),
         )
 
 

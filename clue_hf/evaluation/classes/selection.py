@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...metrics.classification import equal_width_bins
-from ...pages.selection import LONGEST_CELL, curve_limits, data_uri, kept_quality, rows_in_groups, score_histogram
+from ...pages.selection import curve_limits, kept_quality, quality_bins, rows_in_groups, score_histogram, shown_row
 
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Number of bins of the reliability diagram: those of the ECE.
 BINS = 15
+#: Metrics that are drawn against the severity of a corruption.
+SEVERITY_METRICS = ("error", "ece", "mean_uncertainty", "ood_auroc")
 #: Groups of examples and their meaning.
 GROUPS = {
     "most confident errors": "wrong answers of the highest probability",
@@ -33,24 +35,15 @@ def confident_errors(predicted: ClassPredictions, limit: int) -> np.ndarray:
 
 def confidence_bins(predicted: ClassPredictions) -> list[dict[str, float]]:
     """Mean confidence and accuracy (`quality`, with its 95 % Wilson interval) in the non-empty bins of the ECE."""
-    place = equal_width_bins(predicted.confidence, BINS)
-    entries = []
-    for number in np.unique(place):
-        inside = place == number
-        count, share = int(inside.sum()), float(predicted.right[inside].mean())
+
+    def interval(share: float, right: np.ndarray) -> tuple[float, float]:
+        count = len(right)
         middle = (share + 1.96**2 / (2 * count)) / (1 + 1.96**2 / count)
         half = 1.96 * (share * (1 - share) / count + 1.96**2 / (4 * count**2)) ** 0.5 / (1 + 1.96**2 / count)
-        entries.append(
-            {
-                "bin": int(number),
-                "confidence": float(predicted.confidence[inside].mean()),
-                "quality": share,
-                "low": max(0.0, middle - half),
-                "high": min(1.0, middle + half),
-                "count": count,
-            }
-        )
-    return entries
+        return middle - half, middle + half
+
+    place = equal_width_bins(predicted.confidence, BINS)
+    return quality_bins(place, predicted.confidence, predicted.right, interval)
 
 
 def bin_counts(predicted: ClassPredictions) -> np.ndarray:
@@ -63,15 +56,18 @@ def kept_accuracy(report: ClassificationReport, points: int = 250) -> dict[str, 
     Accuracy of the answers kept, by share rejected: `share`, `random`, `oracle` (both of the raw answers), and one
     curve for each kind of predictions.
     """
-    ranked = {kind: (found.uncertainty, found.right.astype(float)) for kind, found in report.kinds.items()}
+    ranked = {kind: (predicted.uncertainty, predicted.right.astype(float)) for kind, predicted in report.kinds.items()}
     return kept_quality(report.raw.right.astype(float), ranked, points)
 
 
-def severity_lines(report: ClassificationReport, metric: str, kind: str = "raw") -> dict[str, list[Any]]:
-    """For each corruption: severity and entry of a metric; severity 0 is the data itself."""
-    clean = [(0, report.metrics[kind][metric])] if metric in report.metrics[kind] else []
+def severity_lines(report: ClassificationReport, metric: str, kind: str = "raw") -> dict[str, list[dict[str, Any]]]:
+    """For each corruption, `value`, `low` and `high` of a metric by `severity`; severity 0 is the data itself."""
+    clean = {"0": report.metrics} if metric in report.metrics[kind] else {}
     return {
-        name: clean + [(int(severity), metrics[kind][metric]) for severity, metrics in by_severity.items()]
+        name: [
+            {"severity": int(severity), **{key: metrics[kind][metric].get(key) for key in ("value", "low", "high")}}
+            for severity, metrics in {**clean, **by_severity}.items()
+        ]
         for name, by_severity in report.metrics.get("corruptions", {}).items()
     }
 
@@ -89,9 +85,9 @@ def choose_rows(predicted: ClassPredictions, limit: int, seed: int = 0) -> dict[
     return rows_in_groups(groups, n, limit)
 
 
-def class_page_data(report: ClassificationReport, limit: int) -> dict[str, Any]:
+def page_data(report: ClassificationReport, limit: int) -> dict[str, Any]:
     """What the script of the page reads."""
-    curves = kept_accuracy(report)
+    curves, corrupted = kept_accuracy(report), "corruptions" in report.metrics
     return {
         "n": len(report.raw.labels),
         "kinds": [
@@ -104,24 +100,12 @@ def class_page_data(report: ClassificationReport, limit: int) -> dict[str, Any]:
             kind: {"bins": confidence_bins(predicted), "counts": bin_counts(predicted)}
             for kind, predicted in report.kinds.items()
         },
-        "histograms": {kind: score_histogram(found.uncertainty, found.right) for kind, found in report.kinds.items()},
-        "severity": _severity(report) if "corruptions" in report.metrics else {},
+        "histograms": {
+            kind: score_histogram(predicted.uncertainty, predicted.right) for kind, predicted in report.kinds.items()
+        },
+        "severity": {metric: severity_lines(report, metric) for metric in SEVERITY_METRICS if corrupted},
         "groups": GROUPS,
         "examples": [_example(report, row, groups) for row, groups in choose_rows(report.raw, limit).items()],
-    }
-
-
-def _severity(report: ClassificationReport) -> dict[str, Any]:
-    """The lines of each metric against the severity."""
-    return {
-        metric: {
-            name: [
-                {"severity": severity, **{key: entry.get(key) for key in ("value", "low", "high")}}
-                for severity, entry in points
-            ]
-            for name, points in severity_lines(report, metric).items()
-        }
-        for metric in ("error", "ece", "mean_uncertainty", "ood_auroc")
     }
 
 
@@ -139,12 +123,9 @@ def _example(report: ClassificationReport, row: int, groups: list[str]) -> dict[
         "of_label": raw.probabilities[row, raw.labels[row]],
         "top": [[report.names[number], raw.probabilities[row, number]] for number in top],
         "groups": groups,
+        **shown_row(report.rows, row),
     }
     if report.calibrated is not None:
         example["calibrated"] = report.calibrated.confidence[row]
         example["calibrated_answer"] = report.names[report.calibrated.answers[row]]
-    if hasattr(report.rows, "pixels"):
-        example["image"] = data_uri(report.rows.pixels([row])[0])
-    elif hasattr(report.rows, "texts"):
-        example["text"] = report.rows.texts[row][:LONGEST_CELL]
     return example

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from accelerate.utils import broadcast_object_list
 from transformers.utils import logging
 
 from ...inputs.labels import Labelled, number_rows
-from ...metrics import interval_description
+from ...metrics import Measured, regression_report
 from ...models.kind import has_variance_head
 from ...posthoc import ErrorPredictor, QuantileCalibrator
 from ...predictors.numbers import LEVELS, NumberPredictor, RegressionPredictions, check_levels
-from ...processes import process_state
-from ...versions import package_versions
-from ..prediction_evaluator import PredictionEvaluator
-from .measures import definitions, measure
+from ...processes import on_main_process
+from ..prediction_evaluator import PredictionEvaluator, by_kind
 from .report import RegressionReport
 
 
@@ -25,10 +22,10 @@ logger = logging.get_logger(__name__)
 
 class RegressionEvaluator(PredictionEvaluator):
     """
-    Tells how far the numbers are off that a model predicts for rows of a table, images or texts, and how well its
-    variance knows it.
+    Evaluates a model that predicts a number for rows of a table, images or texts: its error, and how well its variance
+    matches it.
 
-    The prediction is the mean over passes with dropout, if there are any; the uncertainty is the variance over them,
+    The prediction is the mean over the MC-dropout passes, if there are any; the uncertainty is the variance over them,
     plus the predicted one where the model predicts one. All is in the target's own units.
 
     Args:
@@ -37,8 +34,8 @@ class RegressionEvaluator(PredictionEvaluator):
         processing_class:
             Its [`~clue_hf.inputs.table_preprocessor.TablePreprocessor`], image processor or tokenizer.
         mc_samples (`int`, *optional*):
-            Passes with dropout; 0 for one plain pass. By default 20, or 0 for a model without dropout. The masks
-            follow from the seed, and are the same for all rows.
+            Number of MC-dropout forward passes to average; 0 for one pass without dropout. By default 20, or 0 for a
+            model without dropout. The masks follow from the seed, and are the same for all rows.
         calibrator (`str` or [`~clue_hf.posthoc.QuantileCalibrator`], *optional*):
             `"quantile"`: fitted on the validation data, reported beside the raw numbers. Or one that was fitted
             before.
@@ -49,7 +46,7 @@ class RegressionEvaluator(PredictionEvaluator):
         seed (`int`, *optional*, defaults to 42):
             Seed of the masks.
         error_predictor ([`~clue_hf.posthoc.ErrorPredictor`], *optional*):
-            The squared error that it predicts is the variance, instead of the model's own.
+            Predicts the squared error, which replaces the model's variance.
         min_variance (`float`, *optional*, defaults to 1e-6):
             Smaller variances count as this, in units of the standardised target. The report says how many there were.
         columns:
@@ -66,8 +63,10 @@ class RegressionEvaluator(PredictionEvaluator):
     ```
     """
 
+    kind = "numbers"
+    rows_name = "rows"
     needs = "table preprocessor, image processor or tokenizer"
-    calibrators = (QuantileCalibrator.name,)
+    calibrators = {QuantileCalibrator.name: QuantileCalibrator}
 
     def __init__(
         self,
@@ -90,8 +89,8 @@ class RegressionEvaluator(PredictionEvaluator):
         self, dataset: Any, validation: Any = None, description: dict[str, Any] | None = None
     ) -> RegressionReport:
         """
-        Predicts every row of a dataset and judges the predictions. Started on several processes, each takes its share;
-        the report is the same.
+        Predicts every row of a dataset and evaluates the predictions. Started on several processes, each takes its
+        share; the report is the same.
 
         Args:
             dataset (`datasets.Dataset` or `dict` of columns):
@@ -99,40 +98,35 @@ class RegressionEvaluator(PredictionEvaluator):
             validation (*optional*):
                 The same, for the calibrator, which must not learn from the dataset itself.
             description (`dict`, *optional*):
-                What else the report should tell, such as the names of model and data.
+                More entries of the report's description, such as the names of model and data.
         """
         self._check_validation(validation)
         if not self.predictor.has_variance:
             logger.warning(
-                "Nothing tells the uncertainty of this model's predictions: every variance is min_variance. It takes "
-                "two passes with dropout, a variance head, an ensemble or an error predictor."
+                "The model has no source of uncertainty: every variance is min_variance. Use two or more MC-dropout "
+                "passes, a variance head, an ensemble or an error predictor."
             )
         labelled = number_rows(dataset, self.predictor.inputs, "evaluation")
         predictions = self._predict(labelled, "Predicting")
-        calibrator, notes = None if isinstance(self.calibrator, str) else self.calibrator, list(predictions.notes)
-        if isinstance(self.calibrator, str):
-            held_out = self._predict(
-                number_rows(validation, self.predictor.inputs, "validation"), "Predicting validation data"
-            )
-            calibrator = QuantileCalibrator.fit(held_out.mean, held_out.std, held_out.target)
+        calibrator, notes = self.calibrator, list(predictions.notes)
+        if isinstance(calibrator, str):
+            known = number_rows(validation, self.predictor.inputs, "validation")
+            held_out = self._predict(known, "Predicting validation data")
+            calibrator = self.calibrators[calibrator].fit(held_out.mean, held_out.std, held_out.target)
             notes += [f"Validation data: {note}" for note in held_out.notes]
-        kinds = {"raw": predictions}
-        if calibrator is not None:
-            kinds["calibrated"] = predictions.calibrated(calibrator)
-        metrics = self._measured(kinds) if process_state().is_main_process else None
-        [metrics] = broadcast_object_list([metrics])
+        kinds = by_kind(predictions, calibrator)
+        metrics = on_main_process(lambda: self._metrics(kinds))
+        settings = {
+            "variance_head": has_variance_head(self.model.config),
+            "min_variance": self.predictor.min_variance,
+            "target_mean": self.predictor.scale.mean,
+            "target_std": self.predictor.scale.std,
+        }
+        description = self._description(
+            description, metrics, settings, target=labelled.target, uncertainty=self._uncertainty(), notes=notes
+        )
         return RegressionReport(
-            predictions,
-            kinds.get("calibrated"),
-            metrics,
-            {
-                **(description or {}),
-                **self._description(labelled.target, notes),
-                "metrics": definitions(metrics),
-            },
-            calibrator,
-            labelled.numbers,
-            labelled.rows,
+            predictions, kinds.get("calibrated"), metrics, description, calibrator, labelled.numbers, labelled.rows
         )
 
     def predict(self, dataset: Any, levels: Sequence[float] = LEVELS) -> RegressionPredictions:
@@ -148,8 +142,8 @@ class RegressionEvaluator(PredictionEvaluator):
         check_levels(levels)
         if isinstance(self.calibrator, str):
             raise ValueError(
-                "The calibrator is not fitted yet: evaluate with validation data first, and give the evaluator that "
-                "predicts the report's `calibrator`."
+                "The calibrator is not fitted yet: evaluate with validation data first, and pass the report's "
+                "`calibrator` to the evaluator that predicts."
             )
         labelled = number_rows(dataset, self.predictor.inputs, "given", with_target=False)
         predictions = self._predict(labelled, "Predicting", tuple(levels))
@@ -168,29 +162,13 @@ class RegressionEvaluator(PredictionEvaluator):
             distributed=True,
         )
 
-    def _measured(self, kinds: dict[str, RegressionPredictions]) -> dict[str, Any]:
-        """All that is reported: raw and calibrated metrics, and what was clamped."""
+    def _metrics(self, kinds: dict[str, RegressionPredictions]) -> dict[str, Any]:
+        """All that is reported: raw and calibrated metrics, and the variances that were raised to the floor."""
         return {
             "n": len(kinds["raw"]),
             "clamped": kinds["raw"].clamped,
             "min_variance": self.predictor.floor,
-            **{kind: measure(predicted, self.resamples) for kind, predicted in kinds.items()},
-        }
-
-    def _description(self, target: str, notes: list[str]) -> dict[str, Any]:
-        """What it takes to read the numbers, or to make them again."""
-        return {
-            "target": target,
-            "uncertainty": self._uncertainty(),
-            "interval": interval_description(self.resamples, "rows"),
-            "notes": notes,
-            "settings": self._settings(
-                variance_head=has_variance_head(self.model.config),
-                min_variance=self.predictor.min_variance,
-                target_mean=self.predictor.scale.mean,
-                target_std=self.predictor.scale.std,
-            ),
-            "versions": package_versions(),
+            **{kind: measure(predictions, self.resamples) for kind, predictions in kinds.items()},
         }
 
     def _uncertainty(self) -> str:
@@ -199,4 +177,12 @@ class RegressionEvaluator(PredictionEvaluator):
         parts = ["variance over the passes"] if self.predictor.task.mc_samples > 1 else []
         parts += ["mean predicted variance"] if has_variance_head(self.model.config) else []
         parts += ["variance of the members' means"] if self.predictor.members > 1 else []
-        return " + ".join(parts) or "min_variance: nothing tells another"
+        return " + ".join(parts) or "min_variance: the model has no source of uncertainty"
+
+
+def measure(predictions: RegressionPredictions, resamples: int) -> dict[str, Measured]:
+    """Every metric of [`~clue_hf.metrics.regression_report`]."""
+    forecasts = predictions.forecasts
+    return regression_report(
+        forecasts.mean, forecasts.std, forecasts.target, pit=forecasts.calibrated_pit, resamples=resamples
+    )

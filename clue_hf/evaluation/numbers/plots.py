@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,36 +22,36 @@ if TYPE_CHECKING:
     from .report import RegressionReport
 
 
-def plot_number_report(report: RegressionReport, folder: str | Path) -> list[Path]:
+def plot_report(report: RegressionReport, folder: str | Path) -> list[Path]:
     """
     Draws `interval_calibration`, `std_against_error`, `sparsification` and `prediction_intervals`. See
     [`~clue_hf.evaluation.text.plots.plot_report`].
     """
-    drawings: dict[str, Callable[[RegressionReport], Figure]] = {
+    drawings = {
         "interval_calibration": _interval_calibration,
         "std_against_error": _std_against_error,
         "sparsification": _sparsification,
         "prediction_intervals": _prediction_intervals,
     }
-    return save_figures({name: partial(draw, report) for name, draw in drawings.items()}, folder)
+    return save_figures(drawings, folder, report)
 
 
 def _interval_calibration(report: RegressionReport) -> Figure:
     """The share of targets within central intervals against their probability."""
-    figure = Figure(figsize=(7.0, 4.6), layout="constrained")
-    axes = figure.subplots()
-    axes.set_title("Do the intervals have the right coverage?", weight="bold", pad=10)
+    figure, axes = curve_figure(
+        "Do the intervals have the right coverage?",
+        "Probability of the central interval",
+        "Share of targets within it",
+        (7.0, 4.6),
+    )
     axes.plot([0, 1], [0, 1], color=MUTED, lw=1.3, ls=":", label="perfect")
     for place, (kind, predicted) in enumerate(report.kinds.items()):
         curve = coverage_curve(predicted)
         error = report.metrics[kind]["regression_ece"]["value"]
         axes.plot(curve["level"], curve["coverage"], color=LIGHT[place], lw=1.9, label=f"{kind}  ECE {error:.3f}")
         axes.fill_between(curve["level"], curve["level"], curve["coverage"], color=LIGHT[place], alpha=0.1, lw=0)
-    axes.set(xlabel="Probability of the central interval", ylabel="Share of targets within it")
-    axes.set(xlim=(0, 1), ylim=(0, 1.01))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(PercentFormatter(1, decimals=0))
-    axes.grid()
+    axes.set_ylim(0, 1.01)
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     figure.legend(loc="outside right center", alignment="left")
     return figure
 

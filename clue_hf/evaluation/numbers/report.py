@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,30 +13,25 @@ from ...metrics import paired_regression_differences
 from ...metrics.content import ReportContent
 from ...posthoc import QuantileCalibrator
 from ...predictors.numbers import RegressionPredictions
-from ..prediction_report import CALIBRATOR, PredictionReport, read_predictions
+from ..prediction_report import Line, PredictionReport
 from ..report import Differences
-from .page import write_number_page
+from .selection import page_data
 
 
 #: Digits of the numbers in the file: those of a float32, and some.
 DIGITS = 9
-#: Metrics of the printed table; the others are in the JSON file.
-MAIN_METRICS = (
-    "mse", "nll", "regression_ece", "coverage_95", "ence", "alignment_error", "ause", "corr_error_pe",
-    "corr_error_var", "mean_std",
-)  # fmt: skip
 
 
 @dataclass
 class RegressionReport(PredictionReport[RegressionPredictions]):
     """
-    What [`RegressionEvaluator`] found, in the target's own units.
+    The result of [`RegressionEvaluator`], in the target's own units.
 
     Args:
         raw ([`RegressionPredictions`]):
             Mean, standard deviation and truth of each row.
         calibrated ([`RegressionPredictions`], *optional*):
-            The same by the calibrator.
+            The same after the calibrator.
         metrics (`dict`):
             `raw` and `calibrated`: every metric with value, interval and n; `clamped`: how many variances were below
             `min_variance` (squared units of the target). An undefined metric is `None` with a reason.
@@ -47,11 +42,21 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
         numbers (`np.ndarray`, *optional*):
             Which rows of the data these are; by default all.
         rows (*optional*):
-            The rows of the table, images or texts, for those to look at.
+            The rows of the table, images or texts, shown on the page.
     """
 
     kind: ClassVar = "numbers"
-    main_metrics: ClassVar = MAIN_METRICS
+    main_metrics: ClassVar = (
+        "mse", "nll", "regression_ece", "coverage_95", "ence", "alignment_error", "ause", "corr_error_pe",
+        "corr_error_var", "mean_std",
+    )  # fmt: skip
+    tile_metrics: ClassVar = ("mse", "nll", "regression_ece", "coverage_95")
+    calibration_metric: ClassVar = "regression_ece"
+    reading: ClassVar = (
+        "MSE, NLL, ECE, ENCE, alignment error and AUSE: lower is better. The correlations measure how well the "
+        "uncertainty follows the squared error: higher is better. MSE and alignment error are in squared units of the "
+        "target, the mean std in its units."
+    )
 
     raw: RegressionPredictions
     calibrated: RegressionPredictions | None
@@ -70,36 +75,21 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
         """The column that is predicted."""
         return self.description.get("target") or "target"
 
-    def summary(self) -> str:
-        """The report in words and tables, as markdown."""
-        description, members = self.description, self.description["settings"]["members"]
+    def _opening(self) -> str:
+        members = self.description["settings"]["members"]
         how = self._passes() + (f" of each of {members} models" if members > 1 else "")
-        lines = [
-            "# Uncertainty report",
-            f"{self._subject()}{self.metrics['n']:,} rows with a number to predict, `{self.target_name}`. "
-            f"Predictions from {how}.",
-            self.table(),
-            f"Uncertainty: {description['uncertainty']}. Intervals: {description['interval']}. MSE, NLL, ECE, ENCE, "
-            "alignment error and AUSE: lower is better. The correlations tell how well the uncertainty goes with the "
-            "squared error: higher is better. MSE and alignment error are in squared units of the target, the mean "
-            "std in its units.",
-            *self.remarks(),
-        ]
-        return "\n\n".join(lines) + "\n"
+        return f"{self.metrics['n']:,} rows with a number to predict, `{self.target_name}`. Predictions from {how}."
 
-    def remarks(self) -> list[str]:
-        """What else to know: the calibrator, variances below the floor, what was done to the rows."""
-        remarks = []
-        if self.calibrator is not None:
-            remarks.append(f"Calibrated: {self.calibrator.name}, fitted on validation data.")
+    def _notes(self) -> list[str]:
+        notes = []
         clamped, n = self.metrics["clamped"], self.metrics["n"]
         if clamped:
-            remarks.append(
+            notes.append(
                 f"{clamped:,} of {n:,} variances were below the floor, and raised to it: "
                 f"{self.metrics['min_variance']:.4g} in squared units of the target (min_variance "
                 f"{self.description['settings']['min_variance']:g} of the standardised one)."
             )
-        return remarks + list(self.description.get("notes", []))
+        return notes + list(self.description.get("notes", []))
 
     def compare(self, other: RegressionReport, resamples: int = 2000) -> Differences:
         mine, theirs = self.raw.forecasts.target, other.raw.forecasts.target
@@ -114,46 +104,41 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
             )
         return differences
 
-    def _lines(self) -> Iterator[dict[str, Any]]:
-        columns = {kind: _columns(predicted) for kind, predicted in self.kinds.items()}
-        texts = getattr(self.rows, "texts", None)
-        for place, (row, target) in enumerate(zip(self.numbers.tolist(), self.raw.forecasts.target, strict=True)):
-            line: dict[str, Any] = {"row": row, "target": _rounded(target)}
-            line.update({name: _rounded(values[place]) for name, values in columns["raw"].items()})
-            if "calibrated" in columns:
-                line["calibrated"] = {name: _rounded(values[place]) for name, values in columns["calibrated"].items()}
-            yield line if texts is None else {**line, "text": texts[place]}
+    def _page_content(self, limit: int) -> dict[str, Any]:
+        first = (f"{self.metrics['n']:,}", "rows", f"target {self.target_name}")
+        return {"tiles": self.tiles(first), "summary": self._sentences(), "data": page_data(self, limit)}
 
-    def _write_page(self, path: Path, comparison: Differences | None, other: str) -> None:
-        write_number_page(self, path, comparison, other)
+    def _sentences(self) -> list[str]:
+        raw = self.metrics["raw"]
+        root, expected = raw["mse"]["value"] ** 0.5, raw["sharpness"]["value"]
+        side = "overconfident" if expected < root else "underconfident"
+        sentences = [
+            f"The root mean squared error is {root:.4g}, and the model expects {expected:.4g} (root of the mean "
+            f"variance): on average it is {side}.",
+            f"The 95 % intervals contain {raw['coverage_95']['value']:.1%} of the targets.",
+        ]
+        if self.calibrator is not None:
+            coverage = self.metrics["calibrated"]["coverage_95"]["value"]
+            sentences += self.calibration_sentence(f"; its 95 % intervals contain {coverage:.1%}")
+        return sentences + self._notes()
 
-    def _plotter(self) -> Callable[[RegressionReport, Path], list[Path]]:
-        from .plots import plot_number_report
+    def _labels(self) -> Iterator[Line]:
+        for row, target in zip(self.numbers.tolist(), self.raw.forecasts.target, strict=True):
+            yield {"row": row, "target": _rounded(target)}
 
-        return plot_number_report
+    def _predicted(self, predictions: RegressionPredictions) -> Iterator[Line]:
+        columns = {**predictions.columns(), "squared_error": predictions.error}
+        for values in zip(*columns.values(), strict=True):
+            yield dict(zip(columns, map(_rounded, values), strict=True))
 
     @classmethod
-    def load(cls, folder: str | Path) -> RegressionReport:
-        """Reads what `save` wrote; the numbers are rounded, and the images are not there."""
-        folder = Path(folder)
-        content = ReportContent.read(folder)
+    def _read(cls, content: ReportContent, lines: list[Line], calibrator: Path | None) -> RegressionReport:
         metrics, description = content.metrics, content.description
-        lines = read_predictions(folder)
         mean, std, target = (np.array([line[name] for line in lines], float) for name in ("mean", "std", "target"))
         raw = RegressionPredictions(mean, std, target, clamped=metrics["clamped"])
-        calibrator = QuantileCalibrator.load(folder / CALIBRATOR) if (folder / CALIBRATOR).exists() else None
-        return cls(
-            raw,
-            None if calibrator is None else raw.calibrated(calibrator),
-            metrics,
-            description,
-            calibrator,
-            np.array([line["row"] for line in lines], int),
-        )
-
-
-def _columns(predicted: RegressionPredictions) -> dict[str, np.ndarray]:
-    return {**predicted.columns(), "squared_error": predicted.error}
+        fitted = None if calibrator is None else QuantileCalibrator.load(calibrator)
+        calibrated = None if fitted is None else raw.calibrated(fitted)
+        return cls(raw, calibrated, metrics, description, fitted, np.array([line["row"] for line in lines], int))
 
 
 def _rounded(value: Any) -> float:

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...inputs.image_rows import ImageRows
 from ...metrics.regression import LEVELS, Ranked, central_level
 from ...metrics.resampled.regression import ENCE_BINS
-from ...pages.selection import LONGEST_CELL, data_uri, evenly_spaced
+from ...pages.selection import evenly_spaced, shown_row
 
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def most_overconfident(predicted: RegressionPredictions, limit: int) -> np.ndarr
     return np.argsort(-np.abs(predicted.forecasts.score), kind="stable")[:limit]
 
 
-def number_page_data(report: RegressionReport, limit: int) -> dict[str, Any]:
+def page_data(report: RegressionReport, limit: int) -> dict[str, Any]:
     """What the script of the page reads."""
     kinds = report.kinds
     rows = {kind: bands(predicted) for kind, predicted in kinds.items()}
@@ -97,24 +96,19 @@ def number_page_data(report: RegressionReport, limit: int) -> dict[str, Any]:
 
 
 def _examples(report: RegressionReport, rows: np.ndarray) -> list[dict[str, Any]]:
-    """Rows for the script."""
     target = report.raw.forecasts.target
     columns = {}
     for kind, predicted in report.kinds.items():
         low, high = predicted.interval(BAND_LEVEL)
         columns[kind] = {"mean": predicted.mean, "std": predicted.std, "low": low, "high": high}
-    examples = []
-    for row in rows.tolist():
-        example: dict[str, Any] = {
+    return [
+        {
             "row": report.numbers[row],
             "target": target[row],
             "error": target[row] - report.raw.mean[row],
             "score": report.raw.forecasts.score[row],
             "kinds": {kind: {key: values[row] for key, values in table.items()} for kind, table in columns.items()},
+            **shown_row(report.rows, row),
         }
-        if report.rows is not None:
-            images = isinstance(report.rows, ImageRows)
-            example["image"] = data_uri(report.rows.pixels([row])[0]) if images else None
-            example["text"] = (report.rows.text(row) or "")[:LONGEST_CELL]
-        examples.append(example)
-    return examples
+        for row in rows.tolist()
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from operator import length_hint
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from ...metrics import interval_description, quality_signature, sentence_quality
 from ...metrics.quality import QUALITIES
 from ...predictors.text import TextPredictor, collection_settings
 from ...processes import PartialState, process_state
-from ...scorers import SCORERS, Batch, Collected, ScoredText
+from ...scorers import SCORERS, Batch, ScoredText
 from ...versions import package_versions
 from .examples import Example, ExampleLog
 from .measures import definitions, measure
@@ -28,21 +29,24 @@ from .report import EvaluationReport
 SHARD = 1024
 #: Digits of the values per token.
 DIGITS = 6
+#: Source, reference, and the true entropy of the reference where it is known.
+Texts = tuple[str, str, float | None]
 
 
 class UncertaintyEvaluator:
     """
-    Tells how far each output of a model can be trusted, and how well its uncertainty knows.
+    Evaluates the uncertainty of a language model: generates an output for every row, scores its uncertainty, judges
+    its quality, and measures how well the one predicts the other.
 
     Args:
         model, tokenizer:
             A sequence-to-sequence or causal language model, trained with CLUE or not, and its tokenizer. Inside a
-            [`CLUETrainer`] they may be left out: it puts in its own.
+            [`CLUETrainer`] they are not needed: it sets its own.
         scorers (`Sequence[str]`, *optional*):
             Names in [`~clue_hf.scorers.SCORERS`]; all of them by default.
         quality (`str` or `Sequence[str]`, *optional*, defaults to `"bleu"`):
-            How outputs are judged: names in [`~clue_hf.metrics.QUALITIES`], the first of which the rejection metrics
-            and plots are about.
+            Quality metrics of the outputs: names in [`~clue_hf.metrics.QUALITIES`]; the first is the primary one, used
+            by the rejection metrics and plots.
         resamples (`int`, *optional*, defaults to 2000):
             Bootstrap resamples of the 95 % intervals; 0 for none.
         max_rows (`int`, *optional*):
@@ -76,7 +80,7 @@ class UncertaintyEvaluator:
         for name in self.qualities:
             check_choice("quality", name, tuple(QUALITIES))
         if not scorers or not self.qualities:
-            raise ValueError("Name at least one scorer and one quality.")
+            raise ValueError("Pass at least one scorer and one quality.")
         self.scorer_names, self.resamples, self.max_rows = list(scorers), resamples, max_rows
         self.settings = collection_settings(settings)
         self.model, self.tokenizer = model, tokenizer
@@ -119,23 +123,22 @@ class UncertaintyEvaluator:
             resume (`bool`, *optional*, defaults to `False`):
                 Continue what the folder holds.
             description (`dict`, *optional*):
-                What else the report should tell, such as the names of model and data.
+                More entries of the report's description, such as the names of model and data.
         """
         if self.model is None or self.tokenizer is None:
-            raise ValueError("The evaluator has no model and tokenizer: give it both.")
+            raise ValueError("The evaluator needs a model and a tokenizer: pass both.")
         self.predictor = TextPredictor(self.model, self.tokenizer, self.scorer_names, **vars(self.settings))
         state = process_state()
-        told = description or {}
-        description = {**told, **self._description(told.get("model"))}
+        description = description or {}
+        description = {**description, **self._description(description.get("model"))}
         log = None
         if state.is_main_process:
             log = ExampleLog(None if folder is None else Path(folder), description["signature"], resume)
         [done] = broadcast_object_list([log.done if log else None])
         columns = (source_column, target_column, entropy_column)
         count = 0
-        bar = tqdm(
-            total=_length(dataset, self.max_rows), desc="Evaluating", unit=" texts", disable=not state.is_main_process
-        )
+        total = min(filter(None, (length_hint(dataset), self.max_rows)), default=None)  # a stream has no length
+        bar = tqdm(total=total, desc="Evaluating", unit=" texts", disable=not state.is_main_process)
         for rows in _shards(islice(dataset, self.max_rows)):
             texts = _texts(rows, *columns, count)
             for finished in self._finish(texts, count, done, log, state):
@@ -154,12 +157,7 @@ class UncertaintyEvaluator:
         return report or EvaluationReport([], metrics, description)
 
     def _finish(
-        self,
-        texts: list[tuple[str, str, float | None]],
-        first_row: int,
-        done: set[int],
-        log: ExampleLog | None,
-        state: PartialState,
+        self, texts: list[Texts], first_row: int, done: set[int], log: ExampleLog | None, state: PartialState
     ) -> Iterator[int]:
         """Evaluates one shard, a batch on each process at a time; yields how many rows are new in the log."""
         ready = [row for row in range(first_row, first_row + len(texts)) if row in done]
@@ -176,50 +174,44 @@ class UncertaintyEvaluator:
                 log.add_examples(examples)
             yield sum(example["row"] not in done for example in examples)
 
-    def _judged(self, batch: Batch, texts: list[tuple[str, str, float | None]], first_row: int) -> list[Example]:
+    def _judged(self, batch: Batch, texts: list[Texts], first_row: int) -> list[Example]:
         """The examples of one batch."""
         chosen = [texts[row - first_row] for row in batch.rows]
         references = [reference for _, reference, _ in chosen]
         collected = self.predictor.collector.collect_batch(batch, references=references)
         outputs = [entry.output.text for entry in collected]
-        qualities = {name: sentence_quality(name, outputs, references) for name in self.qualities}
-        return [
-            {
-                **self._example(
-                    row, chosen[place], entry, {name: float(values[place]) for name, values in qualities.items()}
-                ),
-                **({"source_was_cut": True} if batch.cut[place] else {}),
+        judged = {name: sentence_quality(name, outputs, references) for name in self.qualities}
+        examples = []
+        for place, (row, entry) in enumerate(zip(batch.rows, collected, strict=True)):
+            source, reference, entropy = chosen[place]
+            qualities = {name: float(values[place]) for name, values in judged.items()}
+            expected: ScoredText = entry.reference  # type: ignore[assignment]
+            example = {
+                "row": row,
+                "source": source,
+                "reference": reference,
+                "output": entry.output.text,
+                "quality": qualities[self.qualities[0]],
+                "qualities": qualities,
+                "scores": self.predictor.scores(entry, row),
+                "ended": entry.output.ended,
+                "tokens": self.tokenizer.convert_ids_to_tokens(entry.output.tokens),
+                "token_log_probabilities": _rounded(entry.output.log_probability),
+                "token_entropies": _rounded(entry.output.entropy),
+                "reference_errors": _rounded(-expected.log_probability),
+                "reference_entropies": _rounded(expected.entropy),
+                "reference_confidences": _rounded(expected.confidence),
+                "reference_correct": [int(right) for right in expected.correct],
             }
-            for place, (row, entry) in enumerate(zip(batch.rows, collected, strict=True))
-        ]
-
-    def _example(
-        self, row: int, texts: tuple[str, str, float | None], entry: Collected, qualities: dict[str, float]
-    ) -> Example:
-        source, reference, entropy = texts
-        scores = self.predictor.scores(entry, row)
-        expected: ScoredText = entry.reference  # type: ignore[assignment]
-        example = {
-            "row": row,
-            "source": source,
-            "reference": reference,
-            "output": entry.output.text,
-            "quality": qualities[self.qualities[0]],
-            "qualities": qualities,
-            "scores": scores,
-            "ended": entry.output.ended,
-            "tokens": self.tokenizer.convert_ids_to_tokens(entry.output.tokens),
-            "token_log_probabilities": _rounded(entry.output.log_probability),
-            "token_entropies": _rounded(entry.output.entropy),
-            "reference_errors": _rounded(-expected.log_probability),
-            "reference_entropies": _rounded(expected.entropy),
-            "reference_confidences": _rounded(expected.confidence),
-            "reference_correct": [int(right) for right in expected.correct],
-        }
-        return example if entropy is None else {**example, "true_entropy": entropy}
+            if entropy is not None:
+                example["true_entropy"] = entropy
+            if batch.cut[place]:
+                example["source_was_cut"] = True
+            examples.append(example)
+        return examples
 
     def _description(self, name: str | None) -> dict[str, Any]:
-        """What it takes to read the numbers, or to make them again. The config of an adapter names its base only."""
+        """What it takes to read the numbers, or to compute them again; an adapter's config names its base only."""
         signature = {
             "scorers": self.scorer_names,
             "quality": self.qualities,
@@ -243,19 +235,13 @@ def _shards(dataset: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]
         yield shard
 
 
-def _length(dataset: Any, limit: int | None) -> int | None:
-    if not hasattr(dataset, "__len__"):
-        return limit
-    return len(dataset) if limit is None else min(limit, len(dataset))
-
-
 def _rounded(values: np.ndarray) -> list[float]:
     return values.round(DIGITS).tolist()
 
 
 def _texts(
     rows: list[dict[str, Any]], source: str | None, target: str | None, entropy: str | None, first_row: int
-) -> list[tuple[str, str, float | None]]:
+) -> list[Texts]:
     """Source and reference text of some rows, checked, and their true entropy where there is a column of it."""
     pair = find_pair(rows[0], source, target)
     columns = {name: [row[name] for row in rows] for name in rows[0]}

@@ -44,7 +44,7 @@ def measure(
     """
     Quality, calibration on the references, and how well every scorer ranks the outputs: each with its value, its
     interval and the number of examples, or the reason why it has none. The scorers are judged by the first quality;
-    `other_qualities` has the rest. With `cpmi_tau` it tells the share of tokens at which `cpmi` differs from
+    `other_qualities` has the rest. With `cpmi_tau` also the share of tokens at which `cpmi` differs from
     `perplexity`.
     """
     columns = Columns(examples, scorers, qualities)
@@ -94,8 +94,8 @@ def read_texts(examples: Iterable[Example]) -> tuple[list[str], list[str]]:
 
 def _outputs(examples: Sequence[Example], cpmi_tau: float | None) -> dict[str, Any]:
     """
-    How many are empty, how many were cut before they ended, and of how many the source was; their tokens, the
-    perplexity, and the share at which `cpmi` looks away.
+    Number of empty outputs, of truncated outputs and of truncated sources; number of output tokens, their perplexity,
+    and the share of them at which `cpmi` differs from `perplexity`.
     """
     tokens, total, unsure, cut, empty, sources = 0, 0.0, 0, 0, 0, 0
     for example in examples:
@@ -105,15 +105,15 @@ def _outputs(examples: Sequence[Example], cpmi_tau: float | None) -> dict[str, A
         tokens += len(example["tokens"])
         total -= sum(example["token_log_probabilities"])
         unsure += sum(entropy >= (cpmi_tau or 0) for entropy in example["token_entropies"])
-    found: dict[str, Any] = {
+    outputs: dict[str, Any] = {
         "cut": cut,
         "cut_sources": sources,
         "tokens": tokens,
         "exp_perplexity": math.exp(total / tokens) if tokens else None,
     }
     if cpmi_tau is not None:
-        found["share_of_tokens_above_cpmi_tau"] = unsure / tokens if tokens else None
-    return {"empty_outputs": empty, "outputs": found}
+        outputs["share_of_tokens_above_cpmi_tau"] = unsure / tokens if tokens else None
+    return {"empty_outputs": empty, "outputs": outputs}
 
 
 def definitions(metrics: dict[str, Any]) -> dict[str, str]:
@@ -154,15 +154,15 @@ def _references(columns: Columns, resamples: int) -> dict[str, Any]:
 
 
 def _scorers(columns: Columns, quality: str, resamples: int) -> dict[str, dict[str, Measured]]:
-    judged = columns.qualities[quality]
-    reports = rejection_reports(columns.scores, judged, resamples=resamples)
+    values = columns.qualities[quality]
+    reports = rejection_reports(columns.scores, values, resamples=resamples)
     for name, report in reports.items():
         uncertainty = columns.scores[name]
-        confidence = cross_fitted_confidence(uncertainty, judged)
+        confidence = cross_fitted_confidence(uncertainty, values)
         report["confidence_ece"] = (
-            Measured(math.nan, "too few examples to fit a confidence", len(judged))
+            Measured(math.nan, "too few examples to fit a confidence", len(values))
             if confidence is None
-            else bootstrap_interval(confidence_calibration_error, confidence, judged, resamples=resamples)
+            else bootstrap_interval(confidence_calibration_error, confidence, values, resamples=resamples)
         )
         if not np.isnan(columns.true_entropy).any():
             report[TRUTH] = _correlation(uncertainty, columns.true_entropy)

@@ -11,7 +11,7 @@ import numpy as np
 from ...metrics.registry import format_metric
 from ...pages import environment
 from ...pages.environment import Tile, metric_tile
-from .selection import ExampleNumbers, best_scorer, colour_index, page_data, read_numbers
+from .selection import best_scorer, colour_index, metric_value, page_data
 
 
 if TYPE_CHECKING:
@@ -50,41 +50,34 @@ def write_page(
             The scorer whose uncertainty defines the groups of examples; by default the one with the highest PRR.
         limit (`int`, *optional*, defaults to 500):
             Maximum number of examples: see [`~clue_hf.evaluation.text.selection.choose_examples`].
-
-    Example:
-
-    ```python
-    write_page(EvaluationReport.load("report"), "report/index.html")
-    ```
     """
-    numbers = read_numbers(report)
     scorer = scorer or best_scorer(report)
-    scorers = dict(sorted(report.metrics["scorers"].items(), key=lambda item: -_prr(item[1])))
+    best_first = sorted(report.scorers, key=lambda name: -metric_value(report, name, "prr", -math.inf))
+    scorers = {name: report.metrics["scorers"][name] for name in best_first}
     names = list(dict.fromkeys(name for metrics in scorers.values() for name in metrics if name != "mean_quality"))
     environment.write_page(
         path,
         "text",
         description={name: value for name, value in report.description.items() if name != "signature"},
-        tiles=_tiles(report, numbers, scorer),
-        summary=_summary(report, numbers, scorer),
+        tiles=_tiles(report, scorer),
+        summary=_summary(report, scorer),
         metrics=report.metrics,
         scorers=scorers,
         colours=colour_index(report.scorers),
-        ranges=_ranges(scorers),
+        ranges=_ranges(report),
         names=names,
         main=[name for name in MAIN if name in names],
         comparison=comparison,
         other=other,
-        data=page_data(report, numbers, scorer, limit),
+        data=page_data(report, scorer, limit),
     )
 
 
-def _summary(report: EvaluationReport, numbers: ExampleNumbers, best: str | None) -> list[str]:
-    """The main results in sentences."""
-    metrics, n = report.metrics, len(numbers.quality)
+def _summary(report: EvaluationReport, best: str | None) -> list[str]:
+    metrics, n = report.metrics, len(report.quality())
     blank = metrics.get("empty_outputs") or 0
     empty = f" {blank:,} of them {'is' if blank == 1 else 'are'} empty." if blank else ""
-    quality = f" The mean quality is {numbers.quality.mean():.3f}." if n else ""
+    quality = f" The mean quality is {report.quality().mean():.3f}." if n else ""
     sentences = [f"The model generated {n:,} output{'' if n == 1 else 's'}.{empty}{quality}"]
     entry = metrics["scorers"][best].get("prr") or {} if best else {}
     if best and (prr := entry.get("value")) is not None:
@@ -117,32 +110,28 @@ def _overlaps(scorers: dict[str, Any], best: str) -> str:
     return f" The intervals of {count} other scorer{'' if count == 1 else 's'} overlap with its own." if count else ""
 
 
-def _tiles(report: EvaluationReport, numbers: ExampleNumbers, best: str | None) -> list[Tile]:
-    """The numbers to see first."""
-    metrics, n = report.metrics, len(numbers.quality)
+def _tiles(report: EvaluationReport, best: str | None) -> list[Tile]:
+    metrics, quality = report.metrics, report.quality()
+    n = len(quality)
     tiles = [(f"{n:,}", "outputs", f"{metrics.get('empty_outputs', 0):,} empty")]
     for name, entries in list((metrics.get("quality") or {}).items())[:1]:
         tiles.append(metric_tile(entries.get("corpus"), f"{name}, corpus", "quality", "text"))
     if best:
         tiles.append(metric_tile(metrics["scorers"][best].get("prr"), f"PRR of {best}"))
     if best and n > 1:
-        order = np.argsort(numbers.uncertainty[best], kind="stable")
-        kept = float(numbers.quality[order[: math.ceil(0.8 * n)]].mean())
-        note = f"{numbers.quality.mean():.3f} of all"
+        order = np.argsort(report.uncertainty(best), kind="stable")
+        kept = float(quality[order[: math.ceil(0.8 * n)]].mean())
+        note = f"{quality.mean():.3f} of all"
         tiles.append((f"{kept:.3f}", "mean quality of the most certain 80 %", note))
     if error := (metrics.get("references") or {}).get("token_ece"):
         tiles.append(metric_tile(error, "token ECE"))
     return tiles
 
 
-def _prr(metrics: dict[str, Any]) -> float:
-    value = (metrics.get("prr") or {}).get("value")
-    return -math.inf if value is None else value
-
-
-def _ranges(scorers: dict[str, Any]) -> dict[str, dict[str, float]]:
+def _ranges(report: EvaluationReport) -> dict[str, dict[str, float]]:
     """Where the PRR of each scorer and its interval are drawn, in pixels on an axis that all share."""
-    entries = {name: metrics["prr"] for name, metrics in scorers.items() if _prr(metrics) > -math.inf}
+    defined = [name for name in report.scorers if metric_value(report, name, "prr") is not None]
+    entries = {name: report.metrics["scorers"][name]["prr"] for name in defined}
     start = max(-1.0, min((0.0, *(_end(entry, "low") for entry in entries.values()))))
 
     def pixel(value: float) -> float:

@@ -8,30 +8,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ...metrics.registry import format_metric, metric_info
 from ...pages.figures import (
-    bars_up_and_down,
     curve_figure,
+    histogram_figure,
     line_style,
     panel_grid,
     rejection_axes,
     reliability_line,
     save_figures,
 )
-from ...pages.palette import FAINT, GREY, INK, LIGHT, MUTED
+from ...pages.palette import FAINT, INK, LIGHT, MUTED
 from ...pages.selection import curve_limits, score_histogram
 from .selection import (
-    ExampleNumbers,
     colour_index,
     confidence_counts,
     good_examples,
     metric_value,
-    read_numbers,
     reliability_bins,
     thinned_curves,
 )
@@ -43,56 +40,43 @@ if TYPE_CHECKING:
 
 def plot_report(report: EvaluationReport, folder: str | Path) -> list[Path]:
     """
-    Draws an evaluation: `rejection_curves`, `risk_coverage`, `score_histograms` and, if a scorer has a calibrated
-    confidence, `reliability`. The same report gives the same bytes.
-
-    Args:
-        report ([`EvaluationReport`]):
-            Its examples are read once.
-        folder (`str` or `Path`):
-            Folder for the figures as PNG and SVG; it is created if needed.
-
-    Returns:
-        `list[Path]`: The files.
-
-    Example:
-
-    ```python
-    plot_report(EvaluationReport.load("report"), "report/figures")
-    ```
+    Draws `rejection_curves`, `risk_coverage`, `score_histograms` and, if a scorer has a calibrated confidence,
+    `reliability` as PNG and SVG into a folder, which is created if needed; returns the files. The examples are read
+    once, and the same report gives the same bytes.
     """
-    numbers = read_numbers(report)
-    drawings: dict[str, Callable[[EvaluationReport, ExampleNumbers], Figure]] = {
+    drawings: dict[str, Callable[..., Figure]] = {
         "rejection_curves": _rejection_curves,
         "risk_coverage": _risk_coverage,
         "score_histograms": _score_histograms,
     }
-    if numbers.confidence:
-        drawings["reliability"] = _reliability
-    return save_figures({name: partial(draw, report, numbers) for name, draw in drawings.items()}, folder)
+    confidences = report.confidences()
+    if confidences:
+        drawings["reliability"] = partial(_reliability, confidences=confidences)
+    return save_figures(drawings, folder, report)
 
 
-def _rejection_curves(report: EvaluationReport, numbers: ExampleNumbers) -> Figure:
-    curves = thinned_curves(numbers)
-    share = curves.pop("share")
-    ylabel = f"Mean quality of the outputs kept{_quality_name(report)}"
-    figure, axes = curve_figure("Rejecting the least certain outputs", "Share of outputs rejected", ylabel)
-    return _draw_curves(figure, axes, report, share, curves, "prr")
+def _rejection_curves(report: EvaluationReport) -> Figure:
+    curves = thinned_curves(report)
+    labels = ("Share of outputs rejected", f"Mean quality of the outputs kept{_quality_name(report)}")
+    return _draw_curves(report, "Rejecting the least certain outputs", labels, curves.pop("share"), curves, "prr")
 
 
-def _risk_coverage(report: EvaluationReport, numbers: ExampleNumbers) -> Figure:
-    curves = thinned_curves(numbers)
-    coverage = 1 - curves.pop("share")
-    xlabel = "Coverage: share of outputs kept, most certain first"
-    ylabel = f"Risk: 1 − mean quality{_quality_name(report)}"
-    figure, axes = curve_figure("Risk of the outputs kept", xlabel, ylabel)
-    return _draw_curves(figure, axes, report, coverage, {name: 1 - curve for name, curve in curves.items()}, "aurc")
+def _risk_coverage(report: EvaluationReport) -> Figure:
+    risks = {name: 1 - curve for name, curve in thinned_curves(report).items()}
+    labels = ("Coverage: share of outputs kept, most certain first", f"Risk: 1 − mean quality{_quality_name(report)}")
+    return _draw_curves(report, "Risk of the outputs kept", labels, risks.pop("share"), risks, "aurc")
 
 
 def _draw_curves(
-    figure: Figure, axes: Axes, report: EvaluationReport, x: np.ndarray, curves: dict[str, np.ndarray], metric: str
+    report: EvaluationReport,
+    title: str,
+    labels: tuple[str, str],
+    x: np.ndarray,
+    curves: dict[str, np.ndarray],
+    metric: str,
 ) -> Figure:
     """One line per scorer, and a legend from the best to the worst value of the metric."""
+    figure, axes = curve_figure(title, *labels)
     info = metric_info(metric, "text")
     axes.set_ylim(*curve_limits(curves))
     order = sorted(
@@ -105,29 +89,24 @@ def _draw_curves(
         value = format_metric(entry, metric, "text", minus="−", interval=None).center(5)
         styles[f"scorer:{name}"] = {"label": f"{value}  {name}", **line_style(places[name])}
     handles = rejection_axes(axes, x, curves, styles)
-    title = f"{info.heading}, best first"
-    legend = figure.legend(handles=handles, loc="outside right center", title=title, alignment="left")
+    heading = f"{info.heading}, best first"
+    legend = figure.legend(handles=handles, loc="outside right center", title=heading, alignment="left")
     legend.get_title().set_color(MUTED)
     return figure
 
 
-def _score_histograms(report: EvaluationReport, numbers: ExampleNumbers) -> Figure:
-    good, median = good_examples(numbers.quality), f"{np.median(numbers.quality):.2f}"
-    up = f"coloured, up: {good.sum():,} outputs of quality {median} (the median) or better"
-    figure, panels = panel_grid(
+def _score_histograms(report: EvaluationReport) -> Figure:
+    good, median = good_examples(report.quality()), f"{np.median(report.quality()):.2f}"
+    return histogram_figure(
         "Uncertainty of good and bad outputs",
-        list(numbers.uncertainty),
-        [Patch(color=LIGHT[0], label=up), Patch(color=GREY, label=f"grey, down: {len(good) - good.sum():,} below it")],
-        xlabel="Uncertainty score (the outermost bars include everything beyond)",
-        ylabel="Share of each kind",
+        (f"{good.sum():,} outputs of quality {median} (the median) or better", f"{(~good).sum():,} below it"),
+        "Uncertainty score",
+        {name: score_histogram(report.uncertainty(name), good) for name in report.scorers},
+        colour_index(report.scorers),
     )
-    places = colour_index(report.scorers)
-    for name, axes in panels.items():
-        bars_up_and_down(axes, score_histogram(numbers.uncertainty[name], good), LIGHT[places[name]])
-    return figure
 
 
-def _reliability(report: EvaluationReport, numbers: ExampleNumbers) -> Figure:
+def _reliability(report: EvaluationReport, confidences: dict[str, np.ndarray]) -> Figure:
     legend: list[Any] = [
         Line2D([], [], color=INK, marker="o", ms=4.5, lw=1.4, label="bins of equal mass with 95 % interval"),
         Line2D([], [], color=MUTED, ls=":", label="perfect"),
@@ -135,18 +114,18 @@ def _reliability(report: EvaluationReport, numbers: ExampleNumbers) -> Figure:
     ]
     figure, panels = panel_grid(
         "Is the confidence calibrated?",
-        list(numbers.confidence),
+        list(confidences),
         legend,
         xlabel="Confidence: the expected quality",
         ylabel="Mean quality",
     )
     places = colour_index(report.scorers)
     for name, axes in panels.items():
-        confidence = numbers.confidence[name]
+        confidence = confidences[name]
         counts = confidence_counts(confidence)
         heights = 0.22 * counts / counts.max(initial=1)
         axes.bar(np.arange(20) / 20, heights, 0.05, align="edge", color=FAINT, ec="white", lw=0.4)
-        bins = reliability_bins(confidence, numbers.quality)
+        bins = reliability_bins(confidence, report.quality())
         reliability_line(axes, bins, LIGHT[places[name]], lw=1.4, ms=4.5)
         error = metric_value(report, name, "confidence_ece")
         if error is not None:

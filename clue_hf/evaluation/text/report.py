@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from .page import write_page
 @dataclass
 class EvaluationReport(SavedReport):
     """
-    What [`UncertaintyEvaluator`] found.
+    The result of [`UncertaintyEvaluator`].
 
     Args:
         examples (`Sequence[dict]`):
@@ -70,20 +70,23 @@ class EvaluationReport(SavedReport):
         """The quality to expect of each example by its score, learned from the other examples; `None` if too few."""
         return cross_fitted_confidence(self.uncertainty(scorer), self.quality())
 
+    def confidences(self) -> dict[str, np.ndarray]:
+        """The [`confidence`] of each scorer that has one."""
+        confidences = {name: self.confidence(name) for name in self.scorers}
+        return {name: values for name, values in confidences.items() if values is not None}
+
     def table(self) -> str:
         """The scorers as a markdown table: the ratio first, with its interval."""
         return self._metric_table(("scorer",), self.metrics["scorers"], self.main_metrics)
 
-    def summary(self) -> str:
-        """The report in words and a table, as markdown."""
+    def _paragraphs(self) -> list[str]:
         metrics, references, description = self.metrics, self.metrics["references"], self.description
         qualities = "; ".join(
             f"{name}: corpus {format_metric(entries['corpus'], name, 'text')}, mean of the outputs "
             f"{format_metric(entries['mean'])} ({description['quality'][name]})"
             for name, entries in metrics["quality"].items()
         )
-        lines = [
-            "# Uncertainty report",
+        return [
             f"{self._subject()}{metrics['n']:,} outputs ({metrics['empty_outputs']} empty). Quality, {qualities}.",
             self.table(),
             f"Judged by {next(iter(metrics['quality']))}. Intervals: {description['interval']}. PRR: 1 is as good as "
@@ -95,7 +98,6 @@ class EvaluationReport(SavedReport):
             ),
             *self._remarks(),
         ]
-        return "\n\n".join(lines) + "\n"
 
     def _remarks(self) -> list[str]:
         remarks = []
@@ -154,13 +156,11 @@ class EvaluationReport(SavedReport):
         if not isinstance(self.examples, ExampleFile) or self.examples.path.resolve() != path.resolve():
             write_lines(path, self.examples)
 
-    def _write_page(self, path: Path, comparison: Differences | None, other: str) -> None:
+    def write_page(
+        self, path: str | Path, comparison: Differences | None = None, other: str = "the other model"
+    ) -> None:
+        """See [`~clue_hf.evaluation.text.page.write_page`]."""
         write_page(self, path, comparison, other)
-
-    def _plotter(self) -> Callable[[EvaluationReport, Path], list[Path]]:
-        from .plots import plot_report
-
-        return plot_report
 
     @classmethod
     def load(cls, folder: str | Path) -> EvaluationReport:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import codecs
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,13 +12,22 @@ from scipy.stats import rankdata
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from ...pages.palette import LIGHT
-from ...pages.selection import curve_limits, kept_quality, rows_in_groups, score_histogram, shortened
+from ...pages.selection import (
+    curve_limits,
+    kept_quality,
+    quality_bins,
+    rows_in_groups,
+    score_histogram,
+    shortened,
+)
 from ...scorers import SCORERS
 
 
 if TYPE_CHECKING:
     from .report import EvaluationReport
 
+#: The byte of each character of byte-level tokenizers.
+BYTES = {letter: byte for byte, letter in bytes_to_unicode().items()}
 #: Groups of examples and their meaning.
 GROUPS = {
     "most certain": "lowest uncertainty",
@@ -28,25 +35,6 @@ GROUPS = {
     "most overconfident": "confidence furthest above quality",
     "random": "a uniform sample of all examples",
 }
-
-
-@dataclass(frozen=True)
-class ExampleNumbers:
-    """The numbers of all examples: quality and, by scorer, uncertainty and (if it has one) calibrated confidence."""
-
-    quality: np.ndarray
-    uncertainty: dict[str, np.ndarray]
-    confidence: dict[str, np.ndarray]
-
-
-def read_numbers(report: EvaluationReport) -> ExampleNumbers:
-    """The numbers of a report, which reads its examples once for all of them."""
-    confidence = {name: report.confidence(name) for name in report.scorers}
-    return ExampleNumbers(
-        report.quality(),
-        {name: report.uncertainty(name) for name in report.scorers},
-        {name: values for name, values in confidence.items() if values is not None},
-    )
 
 
 def colour_index(scorers: Sequence[str]) -> dict[str, int]:
@@ -67,13 +55,13 @@ def best_scorer(report: EvaluationReport) -> str | None:
     return max(report.scorers, key=lambda name: metric_value(report, name, "prr", -math.inf), default=None)
 
 
-def thinned_curves(numbers: ExampleNumbers, points: int = 500) -> dict[str, np.ndarray]:
+def thinned_curves(report: EvaluationReport, points: int = 500) -> dict[str, np.ndarray]:
     """
     Mean quality of the outputs kept, by share rejected: `share`, `random`, `oracle`, and `scorer:NAME` for each
     scorer, of at most `points` points. One minus both axes is risk against coverage.
     """
-    quality = numbers.quality
-    ranked = {f"scorer:{name}": (uncertainty, quality) for name, uncertainty in numbers.uncertainty.items()}
+    quality = report.quality()
+    ranked = {f"scorer:{name}": (report.uncertainty(name), quality) for name in report.scorers}
     return kept_quality(quality, ranked, points)
 
 
@@ -82,20 +70,15 @@ def reliability_bins(confidence: np.ndarray, quality: np.ndarray, bins: int = 10
     Mean confidence and mean quality, with its 95 % interval, in at most `bins` bins of equal mass. Equal confidences
     stay in one bin, so the order of the rows does not matter.
     """
-    if not len(confidence):
-        return []
+
+    def interval(mean: float, values: np.ndarray) -> tuple[float, float]:
+        half = 1.96 * float(values.std(ddof=1)) / len(values) ** 0.5 if len(values) > 1 else 0.0
+        return mean - half, mean + half
+
     _, group, counts = np.unique(confidence, return_inverse=True, return_counts=True)
-    middle = (np.cumsum(counts) - counts / 2) / len(confidence)
+    middle = (np.cumsum(counts) - counts / 2) / max(len(confidence), 1)
     place = np.minimum((middle * bins).astype(int), bins - 1)[group]
-    entries = []
-    for inside in (place == number for number in np.unique(place)):
-        mean, count = float(quality[inside].mean()), int(inside.sum())
-        half = 1.96 * float(quality[inside].std(ddof=1)) / count**0.5 if count > 1 else 0.0
-        low, high = max(0.0, mean - half), min(1.0, mean + half)
-        entries.append(
-            {"confidence": float(confidence[inside].mean()), "quality": mean, "low": low, "high": high, "count": count}
-        )
-    return entries
+    return quality_bins(place, confidence, quality, interval)
 
 
 def confidence_counts(confidence: np.ndarray) -> np.ndarray:
@@ -109,37 +92,24 @@ def good_examples(quality: np.ndarray) -> np.ndarray:
 
 
 def choose_examples(
-    report: EvaluationReport, scorer: str, limit: int = 500, seed: int = 0, numbers: ExampleNumbers | None = None
+    report: EvaluationReport, scorer: str, limit: int = 500, seed: int = 0
 ) -> list[tuple[dict[str, Any], list[str]]]:
     """
-    The examples most worth reading, in the order of the data.
-
-    Args:
-        report ([`EvaluationReport`]):
-            Its examples are read once, and a second time unless `numbers` are given.
-        scorer (`str`):
-            Its uncertainty defines the groups.
-        limit (`int`, *optional*, defaults to 500):
-            Maximum number of examples; if there are no more than that, all are returned.
-        seed (`int`, *optional*, defaults to 0):
-            Seed of the random group.
-        numbers ([`ExampleNumbers`], *optional*):
-            What [`read_numbers`] returned.
-
-    Returns:
-        `list[tuple[dict, list[str]]]`: Each example with the [`GROUPS`] it is in: none, one or several.
+    The examples most worth reading, in the order of the data, each with the [`GROUPS`] that it is in by the
+    uncertainty of a scorer: none, one or several. No more than `limit`; all, if there are no more than that. `seed` is
+    that of the random group.
     """
-    groups = _groups(numbers or read_numbers(report), scorer, limit, seed)
+    groups = _groups(report, scorer, limit, seed)
     chosen = rows_in_groups(groups, len(report.examples), limit)
     return [(example, chosen[row]) for row, example in enumerate(report.examples) if row in chosen]
 
 
-def _groups(numbers: ExampleNumbers, scorer: str, limit: int, seed: int) -> dict[str, np.ndarray]:
+def _groups(report: EvaluationReport, scorer: str, limit: int, seed: int) -> dict[str, np.ndarray]:
     """The rows of each group: a tenth of the data, but at most a quarter of the limit; random ones fill the rest."""
-    uncertainty, n = numbers.uncertainty[scorer], len(numbers.quality)
+    n = len(report.quality())
     size = min(limit // 4, max(1, n // 10))
-    certain = np.argsort(uncertainty, kind="stable")
-    excess = _excess_confidence(numbers, scorer)
+    certain = np.argsort(report.uncertainty(scorer), kind="stable")
+    excess = _excess_confidence(report, scorer)
     overconfident = np.argsort(-excess, kind="stable")[:size]
     named = {
         "most certain": certain[:size],
@@ -153,23 +123,23 @@ def _groups(numbers: ExampleNumbers, scorer: str, limit: int, seed: int) -> dict
     return {**named, "random": order[:size]}
 
 
-def _excess_confidence(numbers: ExampleNumbers, scorer: str) -> np.ndarray:
+def _excess_confidence(report: EvaluationReport, scorer: str) -> np.ndarray:
     """How far confidence is above quality; without a confidence, how far the ranks of certainty and quality differ."""
-    confidence = numbers.confidence.get(scorer)
+    confidence, quality = report.confidence(scorer), report.quality()
     if confidence is not None:
-        return confidence - numbers.quality
-    return (rankdata(-numbers.uncertainty[scorer]) - rankdata(numbers.quality)) / max(len(numbers.quality), 1)
+        return confidence - quality
+    return (rankdata(-report.uncertainty(scorer)) - rankdata(quality)) / max(len(quality), 1)
 
 
-def page_data(report: EvaluationReport, numbers: ExampleNumbers, scorer: str | None, limit: int) -> dict[str, Any]:
+def page_data(report: EvaluationReport, scorer: str | None, limit: int) -> dict[str, Any]:
     """What the script of the page reads."""
-    names = report.scorers
-    curves, good, colours = thinned_curves(numbers, 250), good_examples(numbers.quality), colour_index(names)
-    chosen = choose_examples(report, scorer, limit, numbers=numbers) if scorer else []
-    ranked = {name: np.sort(numbers.uncertainty[name]) for name in names}
+    names, quality, confidences = report.scorers, report.quality(), report.confidences()
+    curves, good, colours = thinned_curves(report, 250), good_examples(quality), colour_index(names)
+    chosen = choose_examples(report, scorer, limit) if scorer else []
+    ranked = {name: np.sort(report.uncertainty(name)) for name in names}
     entropies = np.concatenate([[0.1], *(np.asarray(entry["token_entropies"], float) for entry, _ in chosen)])
     return {
-        "n": len(numbers.quality),
+        "n": len(quality),
         "scorers": [
             {"name": name, "colour": colours[name], "dashed": colours[name] >= len(LIGHT) // 2}
             | {key: metric_value(report, name, key) for key in ("prr", "aurc", "confidence_ece")}
@@ -178,21 +148,21 @@ def page_data(report: EvaluationReport, numbers: ExampleNumbers, scorer: str | N
         "curves": curves,
         "limits": curve_limits(curves),
         "reliability": {
-            name: {"bins": reliability_bins(values, numbers.quality), "counts": confidence_counts(values)}
-            for name, values in numbers.confidence.items()
+            name: {"bins": reliability_bins(values, quality), "counts": confidence_counts(values)}
+            for name, values in confidences.items()
         },
-        "histograms": {name: score_histogram(values, good) for name, values in numbers.uncertainty.items()},
-        "median": np.median(numbers.quality) if len(good) else None,
+        "histograms": {name: score_histogram(report.uncertainty(name), good) for name in names},
+        "median": np.median(quality) if len(good) else None,
         "quality": next(iter(report.metrics.get("quality") or {}), "quality"),
         "groups": GROUPS,
         "scorer": scorer,
         "entropy_limit": _round_up(float(np.quantile(entropies[np.isfinite(entropies)], 0.95))),
-        "examples": [_example(entry, groups, numbers, ranked) for entry, groups in chosen],
+        "examples": [_example(entry, groups, confidences, ranked) for entry, groups in chosen],
     }
 
 
 def _example(
-    example: dict[str, Any], groups: list[str], numbers: ExampleNumbers, ranked: dict[str, np.ndarray]
+    example: dict[str, Any], groups: list[str], confidences: dict[str, np.ndarray], ranked: dict[str, np.ndarray]
 ) -> dict[str, Any]:
     """An example for the script; `ranks` are the shares of all outputs that are more certain."""
     scores, row = example["scores"], example["row"]
@@ -203,7 +173,7 @@ def _example(
         "qualities": example["qualities"],
         "scores": [scores[name] for name in ranked],
         "ranks": [np.searchsorted(order, scores[name]) / len(order) for name, order in ranked.items()],
-        "confidence": [numbers.confidence[name][row] if name in numbers.confidence else None for name in ranked],
+        "confidence": [confidences[name][row] if name in confidences else None for name in ranked],
         "groups": groups,
         "tokens": readable_tokens(example["tokens"], example["output"]),
         "log_probabilities": example["token_log_probabilities"],
@@ -222,19 +192,13 @@ def readable_tokens(tokens: Sequence[str], text: str) -> list[str]:
     The tokens of a tokenizer as readable text: with spaces for SentencePiece's and byte-level markers, and with the
     characters that byte-level tokens encode. A character that is spread over several tokens is in the last one.
     """
-    joined, spaced, alphabet = "".join(tokens), [token.replace("▁", " ") for token in tokens], _byte_alphabet()
+    joined, spaced = "".join(tokens), [token.replace("▁", " ") for token in tokens]
     marked = "Ġ" in joined or "Ċ" in joined
-    if "▁" in joined or (not marked and (text.strip() in joined or not set(joined) <= alphabet.keys())):
+    if "▁" in joined or (not marked and (text.strip() in joined or not set(joined) <= BYTES.keys())):
         return spaced
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoded = []
     for token in tokens:
-        is_bytes = set(token) <= alphabet.keys()  # not so for tokens that were added to the vocabulary as they are
-        decoded.append(decoder.decode(bytes(alphabet[letter] for letter in token)) if is_bytes else token)
+        is_bytes = set(token) <= BYTES.keys()  # not so for tokens that were added to the vocabulary as they are
+        decoded.append(decoder.decode(bytes(BYTES[letter] for letter in token)) if is_bytes else token)
     return decoded if marked or "\ufffd" not in "".join(decoded) else spaced
-
-
-@cache
-def _byte_alphabet() -> dict[str, int]:
-    """The byte of each character of byte-level tokenizers."""
-    return {letter: byte for byte, letter in bytes_to_unicode().items()}

@@ -6,6 +6,8 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
+from ...functional import check_at_least
+
 
 class CLUETabularResNetConfig(PreTrainedConfig):
     """
@@ -61,8 +63,7 @@ class CLUETabularResNetConfig(PreTrainedConfig):
         if any(size < 1 for size in self.category_sizes):
             raise ValueError(f"`category_sizes` must be positive, one number per column, not {self.category_sizes}.")
         for name in ("category_dim", "hidden_size", "num_blocks"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1, not {getattr(self, name)!r}.")
+            check_at_least(name, getattr(self, name), 1)
         if self.inner_size < 1:
             raise ValueError(f"`hidden_factor` leaves no feature inside a block: {self.hidden_factor!r}.")
         for name in ("dropout", "residual_dropout"):

@@ -33,7 +33,9 @@ class Block(nn.Module):
             Whether this is the first dropout of the network, where the passes part.
     """
 
-    expansion = 1
+    #: Output channels as a multiple of the width, and the sizes of the convolutions.
+    expansion: int = 1
+    sizes: tuple[int, ...] = (3, 3)
 
     def __init__(self, in_channels: int, width: int, stride: int, dropout: float, starts_tail: bool) -> None:
         super().__init__()
@@ -50,36 +52,28 @@ class Block(nn.Module):
 
     def make_branch(self, in_channels: int, width: int, stride: int) -> None:
         """The branch up to its last convolution."""
-        self.conv1, self.norm1 = _convolution(in_channels, width, 3, stride), nn.BatchNorm2d(width)
+        for number, size in enumerate(self.sizes[:-1], 1):
+            convolution = _convolution(in_channels if number == 1 else width, width, size, stride if size == 3 else 1)
+            self.add_module(f"conv{number}", convolution)
+            self.add_module(f"norm{number}", nn.BatchNorm2d(width))
 
     def make_last(self, width: int, out_channels: int) -> None:
-        self.conv2, self.last_norm = _convolution(width, out_channels, 3), LastNorm(out_channels)
+        self.add_module(f"conv{len(self.sizes)}", _convolution(width, out_channels, self.sizes[-1]))
+        self.last_norm = LastNorm(out_channels)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         shortcut = self.replicas(self.shortcut(hidden))
-        hidden = F.relu_(self.norm1(self.conv1(hidden)))
-        hidden = self.last_norm(self.conv2(self.dropout(self.replicas(hidden))))
+        *convolutions, last = (getattr(self, f"conv{number}") for number, _ in enumerate(self.sizes, 1))
+        for number, convolution in enumerate(convolutions, 1):
+            hidden = F.relu_(getattr(self, f"norm{number}")(convolution(hidden)))
+        hidden = self.last_norm(last(self.dropout(self.replicas(hidden))))
         return F.relu_(hidden.add_(shortcut))
 
 
 class Bottleneck(Block):
     """A block of three convolutions, 1x1, 3x3 and 1x1, the 3x3 on a quarter of the channels."""
 
-    expansion = 4
-
-    def make_branch(self, in_channels: int, width: int, stride: int) -> None:
-        self.conv1, self.norm1 = _convolution(in_channels, width, 1), nn.BatchNorm2d(width)
-        self.conv2, self.norm2 = _convolution(width, width, 3, stride), nn.BatchNorm2d(width)
-
-    def make_last(self, width: int, out_channels: int) -> None:
-        self.conv3, self.last_norm = _convolution(width, out_channels, 1), LastNorm(out_channels)
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        shortcut = self.replicas(self.shortcut(hidden))
-        hidden = F.relu_(self.norm1(self.conv1(hidden)))
-        hidden = F.relu_(self.norm2(self.conv2(hidden)))
-        hidden = self.last_norm(self.conv3(self.dropout(self.replicas(hidden))))
-        return F.relu_(hidden.add_(shortcut))
+    expansion, sizes = 4, (1, 3, 1)
 
 
 class Preactivation(Block):

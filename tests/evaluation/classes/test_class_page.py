@@ -8,21 +8,20 @@ from evaluation.figures import check_figure
 from PIL import Image
 
 from clue_hf.data.image_dataset import ImageDataset
-from clue_hf.evaluation.classes.measures import measure, measure_detection
-from clue_hf.evaluation.classes.page import write_class_page
-from clue_hf.evaluation.classes.plots import plot_class_report
+from clue_hf.evaluation.classes.evaluator import measure
+from clue_hf.evaluation.classes.plots import plot_report
 from clue_hf.evaluation.classes.report import ClassificationReport
 from clue_hf.evaluation.classes.selection import (
     choose_rows,
-    class_page_data,
     confidence_bins,
     confident_errors,
     kept_accuracy,
+    page_data,
 )
 from clue_hf.inputs.image_rows import ImageRows
 from clue_hf.inputs.images import ImageTransform
 from clue_hf.inputs.text_rows import TextRows
-from clue_hf.metrics import aurc, expected_calibration_error
+from clue_hf.metrics import aurc, expected_calibration_error, ood_report
 from clue_hf.posthoc import TemperatureCalibrator
 from clue_hf.predictors.classes import ClassPredictions
 
@@ -49,9 +48,10 @@ def make_report(n=120, names=("cat", "dog", "bird"), seed=0, texts=None, shifted
     tau = dict.fromkeys(kinds, 0.5)
     metrics = {"n": n, "tau": tau, **{kind: measure(found, 0.5, 1, 20) for kind, found in kinds.items()}}
     if shifted:
-        both = {kind: {**metrics[kind], **measure_detection(found, found, 5)} for kind, found in kinds.items()}
+        ood = {kind: ood_report(found.uncertainty, found.uncertainty, resamples=5) for kind, found in kinds.items()}
+        both = {kind: {**metrics[kind], **ood[kind]} for kind in kinds}
         metrics["corruptions"] = {"fog": {"1": both, "3": both}, "snow": {"3": both}}
-        metrics["ood"] = {kind: measure_detection(found, found, 5) for kind, found in kinds.items()}
+        metrics["ood"] = ood
     description = {"model": "a model", "data": "some data", "classes": list(names), "settings": {"mc_samples": 0},
                    "uncertainty": "entropy", "interval": "95 %"}  # fmt: skip
     if texts is None:
@@ -79,7 +79,7 @@ def show(browse, tmp_path):
 
     def open_page(report, comparison=None, other="another", **settings):
         path = tmp_path / f"page{len(list(tmp_path.iterdir()))}.html"
-        write_class_page(report, path, comparison, other)
+        report.write_page(path, comparison, other)
         return browse(path, allowed=["data:"], **settings)
 
     return open_page
@@ -171,13 +171,13 @@ def test_nothing_is_wider_than_a_phone(show, scheme):
 
 def test_the_page_loads_nothing_and_is_the_same_each_time(tmp_path):
     for name in ("one", "two"):
-        write_class_page(make_report(shifted=True), tmp_path / name)
+        make_report(shifted=True).write_page(tmp_path / name)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     page = (tmp_path / "one").read_text()
     assert "default-src 'none'" in page
     assert not re.search(r"(?:src|href)=[\"']?https?:", page)
     assert not re.search(r"\{\{(?!data)\w+\}\}", page)
-    assert list(class_page_data(REPORT, 5)["kinds"][0]) == ["name", "colour", "error", "ece"]
+    assert list(page_data(REPORT, 5)["kinds"][0]) == ["name", "colour", "error", "ece"]
 
 
 # ---- what is drawn ----
@@ -210,7 +210,7 @@ def test_examples_are_chosen_within_the_limit():
 
 
 def test_every_picture_is_drawn(tmp_path):
-    files = plot_class_report(REPORT, tmp_path / "one")
+    files = plot_report(REPORT, tmp_path / "one")
     names = {"reliability", "uncertainty_histograms", "rejection_curve", "severity", "wrongly_sure"}
     assert {file.stem for file in files} == names
     assert {file.suffix for file in files} == {".png", ".svg"}
@@ -222,4 +222,4 @@ def test_every_picture_is_drawn(tmp_path):
     answer, truth = (REPORT.names[classes[first]] for classes in (REPORT.raw.answers, REPORT.raw.labels))
     check_figure(tmp_path / "one", "wrongly_sure", f"{answer}  {REPORT.raw.confidence[first]:.0%}", f"is {truth}")
     perfect = make_report(n=5, names=HOSTILE, texts=["a text"], calibrated=False)
-    assert {file.stem for file in plot_class_report(perfect, tmp_path / "two")} == names - {"severity", "wrongly_sure"}
+    assert {file.stem for file in plot_report(perfect, tmp_path / "two")} == names - {"severity", "wrongly_sure"}

@@ -24,7 +24,7 @@ from scipy.stats import norm
 from clue_hf import RegressionEvaluator, RegressionReport, UserError
 from clue_hf.data.embedded.diabetes import load_diabetes_splits
 from clue_hf.data.targets import TargetScale
-from clue_hf.evaluation.numbers.measures import measure
+from clue_hf.evaluation.numbers.evaluator import measure
 from clue_hf.inputs.images import ImageCollator, ImageTransform
 from clue_hf.metrics import paired_regression_differences, regression_report
 from clue_hf.models.ensemble import Ensemble

@@ -5,10 +5,8 @@ import pytest
 from evaluation.figures import check_figure
 from number_models import make_number_vit, number_images
 
-from clue_hf.evaluation.numbers.evaluator import RegressionEvaluator
-from clue_hf.evaluation.numbers.measures import definitions, measure
-from clue_hf.evaluation.numbers.page import write_number_page
-from clue_hf.evaluation.numbers.plots import plot_number_report
+from clue_hf.evaluation.numbers.evaluator import RegressionEvaluator, measure
+from clue_hf.evaluation.numbers.plots import plot_report
 from clue_hf.evaluation.numbers.report import RegressionReport
 from clue_hf.evaluation.numbers.selection import (
     bands,
@@ -19,7 +17,15 @@ from clue_hf.evaluation.numbers.selection import (
     sparsification_curves,
 )
 from clue_hf.inputs.base import Rows
-from clue_hf.metrics import ause, ence, format_interval, format_metric, metric_info, regression_calibration_error
+from clue_hf.metrics import (
+    ause,
+    ence,
+    format_interval,
+    format_metric,
+    metric_definitions,
+    metric_info,
+    regression_calibration_error,
+)
 from clue_hf.posthoc import QuantileCalibrator
 from clue_hf.predictors.numbers import RegressionPredictions
 
@@ -66,7 +72,7 @@ def make_report(n=250, seed=0, calibrated=True, scale=1.0, std=None, name="price
     }
     description = {
         "model": "a model", "data": "some data", "target": name, "uncertainty": "variance", "interval": "95 %",
-        "notes": ["'area': 2 of 250 rows have no value."], "metrics": definitions(metrics),
+        "notes": ["'area': 2 of 250 rows have no value."], "metrics": metric_definitions(metrics["raw"], "numbers"),
         "settings": {"mc_samples": 0, "members": 1, "min_variance": 1e-6},
     }  # fmt: skip
     return RegressionReport(raw, kinds.get("calibrated"), metrics, description, calibrator, rows=rows)
@@ -119,7 +125,7 @@ NAMES = {"interval_calibration", "std_against_error", "sparsification", "predict
 
 
 def test_every_picture_is_drawn(tmp_path):
-    files = plot_number_report(REPORT, tmp_path)
+    files = plot_report(REPORT, tmp_path)
     assert {file.stem for file in files} == NAMES
     assert {file.suffix for file in files} == {".png", ".svg"}
     check_figure(tmp_path, "interval_calibration", "raw  ECE 0.163", "calibrated  ECE 0.051", "perfect")
@@ -165,7 +171,7 @@ def show(browse, tmp_path):
 
     def open_page(report, comparison=None, other="another", **settings):
         path = tmp_path / f"page{len(list(tmp_path.iterdir()))}.html"
-        write_number_page(report, path, comparison, other)
+        report.write_page(path, comparison, other)
         return browse(path, allowed=["data:"], **settings)
 
     return open_page
@@ -176,7 +182,7 @@ def shown_rows(page):
 
 
 def test_the_page_says_what_was_found(tmp_path):
-    write_number_page(REPORT, tmp_path / "page.html", REPORT.compare(make_report(calibrated=False), 5), "another")
+    REPORT.write_page(tmp_path / "page.html", REPORT.compare(make_report(calibrated=False), 5), "another")
     page = (tmp_path / "page.html").read_text()
     entry = REPORT.metrics["raw"]["mse"]
     assert f">{entry['value']:.3f}<" in page
@@ -195,7 +201,7 @@ def test_the_page_says_what_was_found(tmp_path):
 
 def test_the_page_loads_nothing_and_is_the_same_each_time(tmp_path):
     for name in ("one", "two"):
-        write_number_page(make_report(), tmp_path / name)
+        make_report().write_page(tmp_path / name)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     page = (tmp_path / "one").read_text()
     assert "default-src 'none'" in page
@@ -206,7 +212,7 @@ def test_the_page_loads_nothing_and_is_the_same_each_time(tmp_path):
 def test_hostile_texts_cannot_leave_their_place(tmp_path):
     report = make_report(name=HOSTILE[1], rows=Texts())
     report.description["model"] = report.description["notes"][0] = HOSTILE[0]
-    write_number_page(report, tmp_path / "page.html", report.compare(report, 5), HOSTILE[1])
+    report.write_page(tmp_path / "page.html", report.compare(report, 5), HOSTILE[1])
     page = (tmp_path / "page.html").read_text()
     assert page.count("<script") == 2
     assert "<img" not in page
@@ -253,5 +259,5 @@ def test_nothing_is_wider_than_a_phone(show, scheme):
 def test_images_are_part_of_the_page(tmp_path):
     model, processor = make_number_vit()
     report = RegressionEvaluator(model, processor, resamples=0, target_column="brightness").evaluate(number_images())
-    write_number_page(report, tmp_path / "page.html")
+    report.write_page(tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text().count("data:image/png;base64,") == 12

@@ -13,7 +13,6 @@ from clue_hf.evaluation.text.selection import (
     best_scorer,
     colour_index,
     good_examples,
-    read_numbers,
     reliability_bins,
     thinned_curves,
 )
@@ -110,7 +109,7 @@ def test_a_scorer_may_have_no_confidence(tmp_path, monkeypatch):
     original = report.confidence
     monkeypatch.setattr(report, "confidence", lambda name: None if name == "pmi" else original(name), raising=False)
     files = plot_report(report, tmp_path / "two")
-    assert set(read_numbers(report).confidence) == {"msp", "own"}
+    assert set(report.confidences()) == {"msp", "own"}
     monkeypatch.setattr(report, "confidence", lambda name: None)
     fewer = plot_report(report, tmp_path / "none")
     assert len(fewer) == len(files) - 2
@@ -124,7 +123,7 @@ def test_pictures_of_many_examples_stay_small(tmp_path):
 def test_curves_are_the_mean_quality_of_what_is_kept():
     report = noisy_report(1000)
     quality, scores = report.quality(), report.uncertainty("pmi")
-    curves = thinned_curves(read_numbers(report), points=90)
+    curves = thinned_curves(report, points=90)
     assert len(curves["share"]) == 90
     assert (curves["share"][0], curves["share"][-1]) == (0, 0.999)
     for share, kept, best in zip(curves["share"], curves["scorer:pmi"], curves["oracle"], strict=True):

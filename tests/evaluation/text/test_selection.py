@@ -3,7 +3,7 @@ import pytest
 from evaluation.page_reports import REPORT, make_example, make_report, status, usual_report
 
 from clue_hf import EvaluationReport
-from clue_hf.evaluation.text.selection import GROUPS, choose_examples, read_numbers, readable_tokens
+from clue_hf.evaluation.text.selection import GROUPS, choose_examples, readable_tokens
 
 
 @pytest.mark.parametrize("n", [1, 2, 9])
@@ -34,11 +34,10 @@ def test_at_most_the_limit_is_chosen(show):
 
 def test_the_random_group_is_a_sample_of_all_examples():
     report, limit = usual_report(400), 100
-    numbers = read_numbers(report)
     certain = set(np.argsort(report.uncertainty("msp"))[:25])
     drawn = []
     for seed in range(60):
-        chosen = choose_examples(report, "msp", limit, seed, numbers)
+        chosen = choose_examples(report, "msp", limit, seed)
         assert len(chosen) == limit
         drawn.append([example["row"] for example, names in chosen if "random" in names])
     assert drawn[0] != drawn[1]
@@ -81,8 +80,8 @@ def test_examples_are_read_once_and_never_all_kept():
 
     report = usual_report(600)
     report.examples = Counted(report.examples)
-    numbers = read_numbers(report)
-    choose_examples(report, "msp", numbers=numbers)
+    report.confidences()
+    choose_examples(report, "msp")
     assert report.examples.passes <= 2
 
 
