@@ -18,6 +18,14 @@ def setting(default: Any, help: str) -> Any:
     return field(default=default, metadata=metadata)
 
 
+def check_minimum(minimum: int, **values: float) -> None:
+    """Raises a `ValueError` that names the first setting below the minimum, 0 or 1."""
+    for name, value in values.items():
+        if not value >= minimum:
+            wanted = "must not be negative" if minimum == 0 else f"must be at least {minimum}"
+            raise ValueError(f"`{name}` {wanted}, but is {value}.")
+
+
 def known_names(option: str, texts: Iterable[str], known: Iterable[str]) -> list[str]:
     """Names separated by spaces or commas; raises a `ValueError` where one is not known."""
     names = [name for text in texts for name in text.split(",") if name]

@@ -19,24 +19,19 @@ from ..posthoc import AbstentionThreshold
 from ..posthoc.calibration_file import UncertaintyCalibration
 from ..predictors.loading import read_config, save_model
 from ..tables import markdown_table
-from .arguments import DATA_ALTERNATIVES, EvaluateArguments
+from .arguments import DATA_OPTIONS, FILE_TYPES, SPLIT_OPTIONS
 from .evaluate import data_name
 from .parser import ConfigParser
-from .train import TYPES
 
 
 logger = logging.get_logger(__name__)
 
 
 GROUPS = {
-    "Options": ["config", "split", "output_dir", "risks", "delta", "mc_samples", "per_device_eval_batch_size", "dtype",
-                "seed", "help", "help_all"],
+    "Options": ["split", "output_dir", "risks", "delta", "mc_samples", "per_device_eval_batch_size", "dtype", "seed"],
     "Texts": ["scorer", "quality", "max_target_length", "generation_num_beams", "num_samples"],
     "Numbers": ["tolerance"],
-    "Data": ["dataset_name", "dataset_config", "dataset_revision", "train_file", "validation_file", "test_file",
-             "source_column", "target_column", "image_column", "label_column", "source_prefix", "max_source_length",
-             "train_split", "validation_split", "test_split", "split_column", "validation_fraction", "test_fraction",
-             "split_seed", "max_eval_samples", "binary_task", "on_bad_row"],
+    "Data": [*DATA_OPTIONS, *SPLIT_OPTIONS, "split_seed", "max_eval_samples", "binary_task", "on_bad_row"],
 }  # fmt: skip
 
 DESCRIPTION = """MODEL is a Hub id or a folder, trained with CLUE or not. Answers every row of a held-out split, judges
@@ -44,29 +39,24 @@ the answers, and keeps beside the model (uncertainty.json) what its uncertainty 
 (confidence), how it compares with others (percentile), and thresholds above which to abstain, so that the risk of what
 is answered is bounded with probability 1 - delta. --config takes the YAML file of a training."""
 
-EXAMPLES = """Examples:
-  clue-hf calibrate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --quality chrf
-  clue-hf calibrate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --risks 0.01,0.05
-  clue-hf calibrate google-t5/t5-small --dataset_name ./my-data --output_dir out/t5-small"""
+EXAMPLES = """
+clue-hf calibrate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --quality chrf
+clue-hf calibrate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --risks 0.01,0.05
+clue-hf calibrate google-t5/t5-small --dataset_name ./my-data --output_dir out/t5-small"""
 
 
-class _Parser(ConfigParser):
-    """The `output_dir` in the file of a training is where that wrote, not where this does."""
-
-    def _overruled(self, words: list[str]) -> set[str]:
-        return super()._overruled(words) | {"output_dir"}
-
-
-def command(words: Sequence[str]) -> int:
+def command(argv: Sequence[str]) -> int:
     """Runs `clue-hf calibrate`; returns its exit code."""
-    parser = _Parser(
-        (CalibrateArguments, DataArguments), GROUPS, (DATA_ALTERNATIVES,), EXAMPLES, (*TYPES, EvaluateArguments),
-        prog="clue-hf calibrate MODEL", description=DESCRIPTION,
-    )  # fmt: skip
-    model, rest = (words[0], words[1:]) if words and not words[0].startswith("-") else (None, words)
-    arguments, data = parser.parse(rest)
-    if model is None:
-        raise UserError("Which model? clue-hf calibrate MODEL --config CONFIG.yaml")
+    parser = ConfigParser(
+        "clue-hf calibrate MODEL",
+        (CalibrateArguments, DataArguments),
+        DESCRIPTION,
+        EXAMPLES,
+        GROUPS,
+        FILE_TYPES,
+        command_line_only=["output_dir"],  # in the file of a training it is where the training wrote
+    )
+    model, arguments, data = parser.parse(argv)
     folder = _folder(model, arguments.output_dir)
     _check_split(arguments.split, data)
     read_config(model)  # says where there is no such model

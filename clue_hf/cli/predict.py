@@ -24,11 +24,10 @@ from ..inputs.table_columns import TableColumn
 from ..inputs.table_rows import TableInputs
 from ..models.uncertainty_file import read_uncertainty
 from ..predictors.loading import read_config
-from ..settings import setting
+from ..settings import check_minimum, setting
 from ..training.locks import alone
-from .arguments import EvaluateArguments
+from .arguments import FILE_TYPES
 from .parser import ConfigParser
-from .train import TYPES
 
 
 FORMATS = ("jsonl", "csv", "tsv", "txt")
@@ -64,12 +63,11 @@ class PredictArguments:
     def __post_init__(self) -> None:
         if not self.input or not self.output:
             raise ValueError("Give `input` and `output`: --input rows.jsonl --output answers.jsonl")
-        if self.batch_size < 1:
-            raise ValueError(f"`batch_size` must be at least 1, but is {self.batch_size}.")
+        check_minimum(1, batch_size=self.batch_size)
 
 
 GROUPS = {
-    "Options": ["config", "input", "output", "resume", "batch_size", "dtype", "mc_samples", "help"],
+    "Options": ["input", "output", "resume", "batch_size", "dtype", "mc_samples"],
     "Answers": ["abstain_at_risk", "min_quality", "level", "return_tokens", "scorer", "max_new_tokens"],
     "Columns": ["text_column", "image_column"],
 }  # fmt: skip
@@ -78,22 +76,16 @@ DESCRIPTION = """MODEL is a Hub id or a folder. Answers every row of a file: tex
 table, as the model takes them. The answers stand in --output, in the same order: generated_text (or label and score;
 or mean, std and interval), uncertainty, and, once the model is calibrated, confidence, percentile and abstain."""
 
-EXAMPLES = """Examples:
-  clue-hf predict out/quickstart/clue --input sources.txt --output answers.jsonl
-  clue-hf predict out/quickstart/clue --input rows.jsonl --text_column source --output answers.jsonl --resume true
-  clue-hf predict out/quickstart_digits/clue --input images.csv --output answers.jsonl --abstain_at_risk 0.05"""
+EXAMPLES = """
+clue-hf predict out/quickstart/clue --input sources.txt --output answers.jsonl
+clue-hf predict out/quickstart/clue --input rows.jsonl --text_column source --output answers.jsonl --resume true
+clue-hf predict out/quickstart_digits/clue --input images.csv --output answers.jsonl --abstain_at_risk 0.05"""
 
 
-def command(words: Sequence[str]) -> int:
+def command(argv: Sequence[str]) -> int:
     """Runs `clue-hf predict`; returns its exit code."""
-    parser = ConfigParser(
-        (PredictArguments,), GROUPS, (), EXAMPLES, (*TYPES, EvaluateArguments), prog="clue-hf predict MODEL",
-        description=DESCRIPTION,
-    )  # fmt: skip
-    model, rest = (words[0], words[1:]) if words and not words[0].startswith("-") else (None, words)
-    [arguments] = parser.parse(rest)
-    if model is None:
-        raise UserError("Which model? clue-hf predict MODEL --input rows.jsonl --output answers.jsonl")
+    parser = ConfigParser("clue-hf predict MODEL", (PredictArguments,), DESCRIPTION, EXAMPLES, GROUPS, FILE_TYPES)
+    model, arguments = parser.parse(argv)
     arguments.input = _checked(arguments.input)
     count = sum(1 for _ in read_rows(arguments.input))  # mistakes in the file show before the model is loaded
     if count == 0:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..metrics import rejection_curve
-from .comparison import Costs, Table, as_dict, as_latex, as_markdown
+from .comparison_table import Costs, Table, as_dict, as_latex, as_markdown, cost_columns
 
 
 #: Shares of outputs rejected at which the curves of seeds are averaged.
@@ -58,6 +58,11 @@ class ComparedView:
             f"peak memory relative to {self.baseline}'s."
         )
 
+    @property
+    def cost_columns(self) -> dict[str, dict[str, str]]:
+        """By heading, what each method costs."""
+        return cost_columns(self.compared, self.costs)
+
     def heading(self, metric: str) -> str:
         """What a metric is called in the tables."""
         return next(columns[metric] for columns in self.tables.values() if metric in columns)
@@ -102,7 +107,7 @@ def mean_curves(judged: Sequence[tuple[Mapping[str, np.ndarray], np.ndarray]]) -
         places = np.linspace(0, len(quality) - 1, len(SHARES)).round().astype(int)
         for name, uncertainty in uncertainties.items():
             curves.setdefault(name, []).append(rejection_curve(uncertainty, quality)[places])
-    return {name: np.mean(of_seeds, axis=0) for name, of_seeds in curves.items()}
+    return {name: np.mean(seeds, axis=0) for name, seeds in curves.items()}
 
 
 def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[str]:

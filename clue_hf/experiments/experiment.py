@@ -266,7 +266,7 @@ class Experiment(ABC):
         write_json(folder / "results.json", results)
         write_text(folder / "results.md", "\n\n".join([self.table(rows), *self.bad_rows.summaries()]) + "\n")
         try:
-            from .training_curves import plot_training_curves
+            from .plots import plot_training_curves
         except ImportError:
             logger.info("Install the extra `plots` for a picture of the training curves.")
         else:

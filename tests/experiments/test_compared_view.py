@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clue_hf.experiments.compared_view import SHARES, ComparedView, mean_curves, pareto_front
-from clue_hf.experiments.comparison import compare_methods
-from clue_hf.experiments.comparison_page import write_comparison_page
+from clue_hf.experiments.comparison import write_comparison_page
+from clue_hf.experiments.comparison_table import compare_methods
 from clue_hf.metrics import Measured, rejection_curve
 
 

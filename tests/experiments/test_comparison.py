@@ -4,7 +4,7 @@ import io
 import numpy as np
 import pytest
 
-from clue_hf.experiments.comparison import as_csv, as_latex, as_markdown, compare_methods, holm
+from clue_hf.experiments.comparison_table import as_csv, as_latex, as_markdown, compare_methods, holm
 from clue_hf.metrics import bootstrap_interval, classification_error, classification_report
 
 
