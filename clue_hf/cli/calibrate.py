@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from transformers.utils import logging
 from ..data.loading import DataArguments
 from ..deploy.calibration import CalibrateArguments, calibrate
 from ..errors import UserError
-from ..models.uncertainty_file import UNCERTAINTY_FILE, VERSION, read_uncertainty, write_uncertainty
+from ..models.uncertainty_file import UNCERTAINTY_FILE, NewerVersionError, read_uncertainty, write_uncertainty
 from ..posthoc import AbstentionThreshold
 from ..posthoc.calibration_file import UncertaintyCalibration
 from ..predictors.loading import read_config, save_model
@@ -72,7 +71,7 @@ def command(argv: Sequence[str]) -> int:
 
 
 def summary(calibration: UncertaintyCalibration) -> str:
-    """What was found, for people."""
+    """The calibration in a few lines and a table."""
     lines = [f"{calibration.scorer} on {calibration.data['rows']:,} rows of {calibration.data['name']}."]
     if calibration.abstention is None or calibration.confidence is None:
         return "\n".join(
@@ -134,22 +133,15 @@ def _check_split(split: str, data: DataArguments) -> None:
 
 def _stored(model: str) -> dict[str, Any]:
     """The model's `uncertainty.json`; a damaged or older one in a folder is put aside, as it cannot be added to."""
+    path = Path(model) / UNCERTAINTY_FILE
     try:
         return read_uncertainty(model)
+    except NewerVersionError:
+        raise
     except UserError as error:
-        path = Path(model) / UNCERTAINTY_FILE
-        if not path.is_file() or _is_newer(path):
+        if not path.is_file():
             raise
         aside = path.with_name(f"{UNCERTAINTY_FILE}.damaged")
         os.replace(path, aside)
-        logger.warning(f"{error} It is begun anew, the old one is now {aside}.")
+        logger.warning(f"{error} A new one is written, the old one is now {aside}.")
         return {}
-
-
-def _is_newer(path: Path) -> bool:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        return False
-    version = content.get("version") if isinstance(content, dict) else None
-    return isinstance(version, int) and version > VERSION

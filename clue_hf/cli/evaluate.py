@@ -80,18 +80,24 @@ def command(argv: Sequence[str]) -> int:
     state = process_state()
     with state.main_process_first():
         rows = _load(model, arguments, data, kind)
-    evaluate = _evaluate_text if kind.family == "text" else _evaluate_rows
-    name = data_name(data, arguments.split)
+
+    def evaluate(name: str, folder: Path, is_baseline: bool) -> Any:
+        description = {"model": name, "data": data_name(data, arguments.split)}
+        if kind.family == "text":
+            return _evaluate_text(description, rows, arguments, kind, folder)
+        return _evaluate_rows(description, rows, arguments, kind, is_baseline)
+
     default_folder = os.path.join(model, "uncertainty_report") if os.path.isdir(model) else "uncertainty_report"
     folder = Path(arguments.report_dir or default_folder)
     with alone(folder, "evaluation", "report_dir"):
         try:
-            report = evaluate({"model": model, "data": name}, rows, arguments, kind, folder)
+            report = evaluate(model, folder, is_baseline=False)
             other = None
             if arguments.compare:
-                _check_same_kind(arguments.compare, kind)
-                description, other_folder = {"model": arguments.compare, "data": name}, folder / "compared_with"
-                other = evaluate(description, rows, arguments, kind, other_folder, is_baseline=True)
+                other_kind = config_kind(read_config(arguments.compare))
+                if (other_kind.family, other_kind.modality) != (kind.family, kind.modality):
+                    raise UserError(f"{arguments.compare} is {other_kind}, and cannot be compared with {kind}.")
+                other = evaluate(arguments.compare, folder / "compared_with", is_baseline=True)
         except KeyboardInterrupt:
             kept = f"finished rows are kept in {folder}; --resume true continues." if kind.family == "text" else ""
             raise KeyboardInterrupt(kept or "start the same command again.") from None
@@ -127,8 +133,8 @@ def _check_options(arguments: EvaluateArguments, data: DataArguments, kind: Mode
             raise UserError(f"--{unsuitable[0]} is for classifiers or regressors, but this is {kind}.")
         return
     for field in fields(EvaluateArguments):
-        usual = field.default_factory() if callable(field.default_factory) else field.default
-        if field.name in TEXT_OPTIONS and getattr(arguments, field.name) != usual:
+        default = field.default_factory() if callable(field.default_factory) else field.default
+        if field.name in TEXT_OPTIONS and getattr(arguments, field.name) != default:
             raise UserError(f"--{field.name} is for language models, but this is {kind}.")
     chosen = {name for name in CLASS_OPTIONS if getattr(arguments, name, None) or getattr(data, name, None)}
     for option in (name for name in CLASS_OPTIONS if name in chosen):
@@ -144,12 +150,6 @@ def _check_options(arguments: EvaluateArguments, data: DataArguments, kind: Mode
         raise UserError(
             "The calibrator is fitted on the validation split, so it cannot be judged there: choose another --split."
         )
-
-
-def _check_same_kind(name: str, kind: ModelKind) -> None:
-    other = config_kind(read_config(name))
-    if (other.family, other.modality) != (kind.family, kind.modality):
-        raise UserError(f"{name} is {other}, and cannot be compared with {kind}.")
 
 
 def _is_validation(arguments: EvaluateArguments, data: DataArguments) -> bool:
@@ -185,12 +185,7 @@ def data_name(data: DataArguments, split: str) -> str:
 
 
 def _evaluate_text(
-    description: dict[str, str],
-    rows: EvaluationData,
-    arguments: EvaluateArguments,
-    kind: ModelKind,
-    folder: Path,
-    is_baseline: bool = False,
+    description: dict[str, str], rows: EvaluationData, arguments: EvaluateArguments, kind: ModelKind, folder: Path
 ) -> Any:
     sampled = {option: getattr(arguments, option) for option in NO_WARPING}
     warping = {option: getattr(arguments, f"sampling_{option}") for option in NO_WARPING}
@@ -216,12 +211,7 @@ def _evaluate_text(
 
 
 def _evaluate_rows(
-    description: dict[str, str],
-    rows: EvaluationData,
-    arguments: EvaluateArguments,
-    kind: ModelKind,
-    folder: Path,
-    is_baseline: bool = False,
+    description: dict[str, str], rows: EvaluationData, arguments: EvaluateArguments, kind: ModelKind, is_baseline: bool
 ) -> Any:
     name = description["model"]
     options = {"min_variance": arguments.min_variance, "seed": arguments.seed}

@@ -61,8 +61,8 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
 
     names = ("SIGTERM", "SIGINT", "SIGHUP")  # not all systems have the last
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
-    heeded = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores some
-    with taking(heeded, forward, lambda: asked > 0):
+    handled = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores some
+    with taking(handled, forward, lambda: asked > 0):
         process = subprocess.Popen(command, env=environment, start_new_session=True)
         if asked:  # while it was started
             process.send_signal(asked)

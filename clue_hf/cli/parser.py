@@ -67,16 +67,12 @@ class ConfigParser(HfArgumentParser):
             add_help=False,
             allow_abbrev=False,
         )
-        self.names = prog.split()[2:]
+        self.usage_line, self.names = f"{prog} [CONFIG.yaml] [--option value ...]", prog.split()[2:]
         self.groups, self.examples = groups or {"Options": _field_names(dataclass_types)}, examples
         self.ignored_options, self.command_line_only = set(_field_names(shared)), set(command_line_only)
         self.add_argument("config", nargs="?", help="YAML file with any of the options below.")
         self.add_argument("-h", "--help", action="store_true", help="Show common options.")
         self.add_argument("--help_all", action="store_true", help="Show every option, transformers' own included.")
-
-    @property
-    def usage_line(self) -> str:
-        return f"{self.prog} [CONFIG.yaml] [--option value ...]"
 
     def parse(self, argv: Sequence[str]) -> tuple[Any, ...]:
         """The required names, then instances of the dataclasses. Prints the help and exits if that is requested."""
@@ -152,7 +148,11 @@ class ConfigParser(HfArgumentParser):
 
     def _help(self, complete: bool) -> str:
         formatter = self._get_formatter()
-        actions = {action.dest: action for action in reversed(self._actions) if not _is_negation(action)}
+        actions = {
+            action.dest: action
+            for action in reversed(self._actions)
+            if not any(option.startswith("--no_") for option in action.option_strings)
+        }
         hidden = set(actions) - {"config", "help", "help_all"}.union(*self.groups.values())
         (first, names), *groups = self.groups.items()
         groups = [(first, ["config", *names, "help", *(["help_all"] if hidden else [])]), *groups]
@@ -188,10 +188,6 @@ class _Formatter(argparse.HelpFormatter):
 
 
 _VALUES: dict[Any, str] = {int: "N", float: "NUMBER", str: "TEXT", string_to_bool: "true|false"}
-
-
-def _is_negation(action: argparse.Action) -> bool:
-    return bool(action.option_strings) and action.option_strings[0].startswith("--no_")
 
 
 def _field_names(dataclass_types: Sequence[Any]) -> list[str]:

@@ -54,11 +54,15 @@ class PredictArguments:
     level: float = setting(0.95, "Numbers: probability of the interval.")
     return_tokens: bool = setting(False, "Texts: add each token's probability and entropy.")
     scorer: str | None = setting(None, "Texts: the uncertainty (default: as calibrated, or perplexity).")
-    mc_samples: int | None = setting(None, "Passes with dropout (default: as calibrated or trained).")
-    max_new_tokens: int | None = setting(None, "Texts: longest output (default: as calibrated, or 128).")
+    mc_samples: int | None = setting(
+        None, "Number of MC-dropout forward passes to average (default: as calibrated or trained)."
+    )
+    max_new_tokens: int | None = setting(
+        None, "Texts: maximum length of the output in tokens (default: as calibrated, or 128)."
+    )
     dtype: str = setting("float32", "Precision of the model: float32, bfloat16, float16.")
-    batch_size: int = setting(16, "Inputs per batch.")
-    resume: bool = setting(False, "Continue what was interrupted.")
+    batch_size: int = setting(16, "Number of inputs per batch.")
+    resume: bool = setting(False, "Continue an interrupted run.")
 
     def __post_init__(self) -> None:
         if not self.input or not self.output:
@@ -103,7 +107,7 @@ def command(argv: Sequence[str]) -> int:
             with ResumableLog(output, unfinished, _signature(model, arguments), arguments.resume) as log:
                 done = predict_file(model, arguments, log, count)
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"what is finished is kept in {unfinished}; --resume true continues.") from None
+            raise KeyboardInterrupt(f"finished rows are kept in {unfinished}; --resume true continues.") from None
     print(f"{count:,} answers in {arguments.output}" + (f" ({done:,} of them from before)." if done else "."))
     return 0
 
@@ -135,10 +139,10 @@ def predict_file(model: str, arguments: PredictArguments, log: ResumableLog, cou
 
 
 def _inputs(pipe: UncertaintyPipeline, rows: list[dict[str, Any]], first_row: int, arguments: PredictArguments) -> Any:
-    """What the model takes of some rows."""
     inputs = getattr(pipe.predictor, "inputs", None)
     if isinstance(inputs, TableInputs):
-        return [_typed(row, inputs.processing_class.columns) for row in rows] if _is_csv(arguments) else rows
+        is_csv = file_kind(str(arguments.input)) in SEPARATORS
+        return [_typed(row, inputs.processing_class.columns) for row in rows] if is_csv else rows
     images = isinstance(inputs, ImageInputs)
     named, option = (arguments.image_column, "image_column") if images else (arguments.text_column, "text_column")
     values = []
@@ -149,12 +153,10 @@ def _inputs(pipe: UncertaintyPipeline, rows: list[dict[str, Any]], first_row: in
             raise UserError(f"{where} has the columns {', '.join(row)}: cannot infer which to use. Set --{option}.")
         check_column(list(row), column, f"{where}: {option}")
         [value] = column_values({name: [value] for name, value in row.items()}, column, f"{where}: {option}")
-        values.append(_beside(str(arguments.input), value) if images and isinstance(value, str) else value)
+        if images and isinstance(value, str):  # a path from the folder of the file on
+            value = str(Path(str(arguments.input)).expanduser().parent / Path(value).expanduser())
+        values.append(value)
     return values
-
-
-def _is_csv(arguments: PredictArguments) -> bool:
-    return file_kind(str(arguments.input)) in SEPARATORS
 
 
 def _typed(row: dict[str, str], columns: list[TableColumn]) -> dict[str, str]:
@@ -171,11 +173,6 @@ def _typed(row: dict[str, str], columns: list[TableColumn]) -> dict[str, str]:
             number = float(text)
             typed[column.name] = str(int(number) if number.is_integer() else number)
     return typed
-
-
-def _beside(file: str, path: str) -> str:
-    """A path in a file, from the file's own folder on."""
-    return str(Path(file).expanduser().parent / Path(path).expanduser())
 
 
 def _signature(model: str, arguments: PredictArguments) -> dict[str, Any]:

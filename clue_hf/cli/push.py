@@ -35,14 +35,7 @@ def command(argv: Sequence[str]) -> int:
     """Runs `clue-hf push`; returns its exit code."""
     parser = ConfigParser("clue-hf push DIR REPO_ID", (PushArguments,), DESCRIPTION, EXAMPLES)
     folder, repo_id, arguments = parser.parse(argv)
-    commit = push_folder(
-        folder,
-        repo_id,
-        arguments.private or None,
-        arguments.revision,
-        arguments.commit_message,
-        arguments.include_examples,
-        verbose=True,
-    )
+    options = {**vars(arguments), "private": arguments.private or None}
+    commit = push_folder(folder, repo_id, **options, verbose=True)
     print(f"Uploaded: {commit.repo_url}")
     return 0

@@ -26,7 +26,7 @@ from ..posthoc.calibration_file import UncertaintyCalibration
 from ..predictors.base import Answer
 from ..predictors.loading import read_config
 from ..scorers import SCORERS
-from ..settings import check_minimum, known_names, setting
+from ..settings import check_minimum, known_names, parse_fractions, setting
 from .arguments import InferenceArguments
 
 
@@ -57,10 +57,7 @@ class CalibrateArguments(InferenceArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        try:
-            self.max_risks = [float(part) for text in self.risks for part in str(text).split(",") if part]
-        except ValueError as error:
-            raise ValueError(f"`risks` must be numbers, as in 0.05,0.1: {error}.") from error
+        self.max_risks = parse_fractions("risks", self.risks)
         for name, values in (("risks", self.max_risks), ("delta", [self.delta])):
             for value in values:
                 if not 0 < value < 1:
@@ -99,8 +96,11 @@ def calibrate(
     hold_out = {"text": _text_rows, "classes": _class_rows, "numbers": _number_rows}[kind.family]
     held_out = hold_out(predictor, rows, arguments)
     _warn(len(held_out.inputs), arguments, data, stored)
-    answer = _answer_texts if kind.family == "text" else _answer_rows
-    answers = answer(predictor, held_out.inputs, arguments.per_device_eval_batch_size)
+    batch_size = arguments.per_device_eval_batch_size
+    if kind.family == "text":
+        answers = _answer_texts(predictor, held_out.inputs, batch_size)
+    else:
+        answers = predictor.answers(held_out.inputs, batch_size, 0, description="Calibrating")
     judged = {} if held_out.judge is None else {"quality": held_out.quality, "loss": "1 - quality"}
     calibration = UncertaintyCalibration.fit(
         predictor.scorer,
@@ -118,10 +118,7 @@ def calibrate(
 
 
 def _text_rows(predictor: Any, rows: EvaluationData, arguments: CalibrateArguments) -> HeldOut:
-    try:
-        quality = known_names("quality", [arguments.quality], QUALITIES)[0]
-    except ValueError as error:
-        raise UserError(str(error)) from error
+    quality = known_names("quality", [arguments.quality], QUALITIES)[0]
     pair = find_pair(rows.test.column_names, rows.columns["source_column"], rows.columns["target_column"])
     columns, texts = rows.test[:], []
     for path, option in zip(pair, ("source_column", "target_column"), strict=True):
@@ -167,10 +164,6 @@ def _answer_texts(predictor: Any, sources: list[str], batch_size: int) -> list[A
     return answers
 
 
-def _answer_rows(predictor: Any, rows: Any, batch_size: int) -> list[Answer]:
-    return predictor.answers(rows, batch_size, 0, description="Calibrating")
-
-
 def _public_name(data_name: str) -> str:
     """What the data is called, without the folders of this machine: the file may be published with the model."""
     place, _, details = data_name.rpartition(" (")
@@ -184,5 +177,5 @@ def _warn(count: int, arguments: CalibrateArguments, data: DataArguments, stored
     if fitted and arguments.split in ("validation", data.validation_split):
         logger.warning(
             f"The model's {' and '.join(fitted)} may have been fitted on the validation data too, so that the "
-            "guarantee of the thresholds does not hold strictly: better calibrate on rows of their own (--split)."
+            "guarantee of the thresholds does not hold strictly: calibrate on another split (--split)."
         )

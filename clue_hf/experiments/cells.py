@@ -30,7 +30,7 @@ from ..training.checkpoints import last_whole_checkpoint
 from ..training.locks import claimed
 from ..versions import package_versions
 from .costs import cost_clock
-from .experiment import Experiment, Outcome
+from .experiment import Experiment, Outcome, needs_variance_head
 from .predictions import PredictingExperiment
 
 
@@ -49,16 +49,9 @@ OWN_SETTINGS = (
 class Method:
     """
     An objective, with settings of its own: `clue`, `clue:alpha=0.5`, `clue:mc_samples=10:clue_gradient=uncertainty`.
-
-    Args:
-        name (`str`):
-            What the table calls it.
-        objective (`str`):
-            A name in [`~clue_hf.objectives.OBJECTIVES`].
-        settings (`dict`):
-            Values of [`CLUEConfig`].
     """
 
+    #: Its name in the table, its name in [`~clue_hf.objectives.OBJECTIVES`], and values of [`CLUEConfig`].
     name: str
     objective: str
     settings: dict[str, Any]
@@ -127,7 +120,7 @@ class Cell:
         name = experiment.start_name(own)
         settings = {key: getattr(own, key) for key in ("plain_steps", "plain_epochs")}
         name += "".join(f",{key}={value}" for key, value in settings.items() if value != getattr(config, key))
-        settings["variance_head"] = own.variance_head or own.objective == "nll"  # what is resumed must have it
+        settings["variance_head"] = needs_variance_head(own)  # what is resumed must have it
         return PlainStart(Method(name, experiment.plain_objective, settings), self.seed, self.output)
 
     def run(self, experiment: Experiment, config: CLUEConfig) -> dict[str, Any]:
@@ -147,13 +140,6 @@ class Cell:
         for view, arrays in views:
             if is_main_process():
                 np.savez_compressed(self.folder / f"{view}.npz", **arrays)
-
-    def finish(self, experiment: Experiment, config: CLUEConfig) -> None:
-        """Runs it. `cell.json` comes last: without it, the cell is done again."""
-        start = cost_clock()
-        record = {"method": self.method.name, "seed": self.seed, **self.run(experiment, config)}
-        if is_main_process():
-            write_json(self.folder / "cell.json", {**record, "cost": cost_clock() - start, **surroundings()})
 
 
 @dataclass(frozen=True)
@@ -243,7 +229,10 @@ def finish(cell: Cell, experiment: Experiment, config: CLUEConfig, place: str = 
             return False
         if not cell.is_finished:
             say(f"{place}{cell.method.name}, seed {cell.seed}")
-            cell.finish(experiment, config)
+            start = cost_clock()
+            record = {"method": cell.method.name, "seed": cell.seed, **cell.run(experiment, config)}
+            if is_main_process():  # it comes last: without it, the cell is run again
+                write_json(cell.folder / "cell.json", {**record, "cost": cost_clock() - start, **surroundings()})
         elif place.strip():
             say(f"{place}{cell.method.name}, seed {cell.seed}: finished before")
         process_state().wait_for_everyone()

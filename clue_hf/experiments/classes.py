@@ -55,10 +55,9 @@ class ClassificationExperiment(PredictingExperiment):
     definitions: ClassVar = metric_definitions(METRICS["classes"], "classes")
     task = "classification"
     family = "classes"
-    calibrators: ClassVar = tuple(CALIBRATORS)
     columns: Sequence[str] = COLUMNS
     tradeoffs: ClassVar = (("error", "ece"), ("nll", "alignment_error"))
-    kept = "Accuracy of the answers kept"
+    curve_label = "Accuracy of the answers kept"
     corruptions: Sequence[str] = ()
     severities: Sequence[int] = ()
     reading = (
@@ -184,20 +183,16 @@ class ClassificationExperiment(PredictingExperiment):
 
     def measure(self, view: str, outcomes: Callable[[str], Outcome], resamples: int) -> dict[str, Measured]:
         outcome, tau = outcomes(view), None
+        probabilities, uncertainty = np.exp(outcome["log_probabilities"]), _uncertainty(outcome)
         if VALIDATION in self.splits:
             tau = best_threshold(_uncertainty(outcomes(VALIDATION)), _wrong(outcomes(VALIDATION)))
         measured = classification_report(
-            np.exp(outcome["log_probabilities"]),
-            outcome["labels"],
-            _uncertainty(outcome),
-            resamples,
-            tau,
-            rejection=False,
+            probabilities, outcome["labels"], uncertainty, resamples, tau, rejection=False
         )
         if view in self.report_splits:
             return measured
         inside = outcomes(next(split for split in self.report_splits if view.startswith(f"{split}-")))
-        return {**measured, **ood_report(_uncertainty(inside), _uncertainty(outcome), resamples)}
+        return {**measured, **ood_report(_uncertainty(inside), uncertainty, resamples)}
 
     def judged(self, outcome: Outcome) -> tuple[dict[str, np.ndarray], np.ndarray]:
         return {"uncertainty": _uncertainty(outcome)}, 1.0 - _wrong(outcome)

@@ -19,14 +19,13 @@ from ..pages.selection import png_uri
 from ..posthoc.error_predictor import ERROR_PREDICTORS
 from ..posthoc.rules import EVERY_CALIBRATOR
 from ..scorers import SCORERS
-from ..settings import check_minimum, known_names, setting
+from ..settings import check_minimum, known_names, parse_fractions, setting
 from .arguments import CorruptionArguments
 from .cells import Cell, Method, by_method, is_main_process, make_cells, run_cells
-from .compared_view import ComparedView, mean_curves
-from .comparison_table import as_csv, compare_methods
+from .comparison_results import ComparedView, as_csv, compare_methods, mean_curves
 from .costs import cost_unit
-from .experiment import Experiment, Outcome
-from .predictions import ENSEMBLE, VALIDATION, PredictingExperiment
+from .experiment import ENSEMBLE, Experiment, Outcome
+from .predictions import VALIDATION, PredictingExperiment
 
 
 logger = logging.get_logger(__name__)
@@ -68,7 +67,7 @@ class CompareArguments(CorruptionArguments):
         super().__post_init__()
         names = [name for text in self.methods for name in text.split(",") if name]
         if self.alphas:
-            weighted = [f"clue:alpha={alpha:g}" for text in self.alphas for alpha in map(_weight, text.split(","))]
+            weighted = [f"clue:alpha={alpha:g}" for alpha in parse_fractions("alphas", self.alphas)]
             names = [method for name in names for method in (weighted if name == "clue" else [name])]
         if repeated := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"`methods` names {repeated[0]!r} twice.")
@@ -78,13 +77,6 @@ class CompareArguments(CorruptionArguments):
         self.trained = [Method.parse(name) for name in names if name not in others]
         check_minimum(1, seeds=self.seeds, num_samples=self.num_samples)
         self.scorers = known_names("scorers", self.scorers, SCORERS)
-
-
-def _weight(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"`alphas` must be numbers from 0 to 1, like 0.5,0.9, but there is {text!r}.") from None
 
 
 class Comparison:
@@ -176,7 +168,7 @@ class Comparison:
                 name: mean_curves([experiment.judged(seed(view)) for seed in seeds])
                 for name, seeds in outcomes.items()
             },
-            kept=experiment.kept,
+            curve_label=experiment.curve_label,
             tradeoffs=experiment.tradeoffs,
             higher=experiment.higher,
             reading=experiment.reading,

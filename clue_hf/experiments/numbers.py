@@ -19,7 +19,8 @@ from ..models.arguments import make_regressor, make_tabular_regressor, reads_tab
 from ..posthoc import QuantileCalibrator
 from ..predictors.numbers import NumberPredictor
 from ..trainer import CLUETrainer
-from .predictions import Outcome, PredictingExperiment
+from .experiment import Outcome, needs_variance_head
+from .predictions import PredictingExperiment
 
 
 #: Metrics of the table.
@@ -38,10 +39,9 @@ class RegressionExperiment(PredictingExperiment):
     task = "regression"
     family = "numbers"
     plain_objective = "mse"
-    calibrators: ClassVar = (QuantileCalibrator.name,)
     columns: Sequence[str] = COLUMNS
     tradeoffs: ClassVar = (("mse", "regression_ece"), ("nll", "ence"))
-    kept = "Minus the mean squared error of the predictions kept"
+    curve_label = "Minus the mean squared error of the predictions kept"
     reading = (
         "MSE and alignment error in squared units of the target; ECE: mean gap of the coverage of central intervals;\n"
         "ENCE, NLL, AUSE: lower is better; corr: correlation of the squared error with\n"
@@ -94,7 +94,7 @@ class RegressionExperiment(PredictingExperiment):
         self.processing_class = self.load_processing_class()
 
     def make_model(self, config: CLUEConfig) -> Any:
-        return self._make_model(config.variance_head or config.objective == "nll")
+        return self._make_model(needs_variance_head(config))
 
     def _make_model(self, variance_head: bool) -> Any:
         if self.is_table:
@@ -104,8 +104,7 @@ class RegressionExperiment(PredictingExperiment):
         return model
 
     def start_name(self, config: CLUEConfig) -> str:
-        head = config.variance_head or config.objective == "nll"
-        return f"{super().start_name(config)}{'+variance_head' if head else ''}"
+        return f"{super().start_name(config)}{'+variance_head' if needs_variance_head(config) else ''}"
 
     def labelled(self, data: Any, name: str) -> Labelled:
         if self.images:  # whose labels are standardised

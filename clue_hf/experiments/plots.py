@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from ..pages.figures import DASHED, curve_figure, panel_grid, save_figures, titled_figure
 from ..pages.palette import FAINT, INK, LIGHT, MUTED
 from ..pages.selection import curve_limits
-from .compared_view import SHARES, ComparedView, pareto_front
+from .comparison_results import SHARES, ComparedView, pareto_front
 
 
 #: Methods beyond the number of colours reuse them with another marker and line style.
@@ -90,9 +90,9 @@ def _rejection_curves(view: ComparedView) -> Figure:
     names = list(next(iter(view.curves.values())))
     title, xlabel = f"Rejecting the least certain: {view.name}", "Share of outputs rejected"
     if len(names) > 1:
-        figure, panels = panel_grid(title, names, [], xlabel, view.kept)
+        figure, panels = panel_grid(title, names, [], xlabel, view.curve_label)
     else:
-        figure, axes = curve_figure(title, xlabel, view.kept)
+        figure, axes = curve_figure(title, xlabel, view.curve_label)
         panels = {names[0]: axes}
     for name, axes in panels.items():
         for number, (method, curves) in enumerate(view.curves.items()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,6 @@ from .experiment import Experiment, Outcome
 VALIDATION = "validation"
 #: Folders inside that of a model.
 MEMBERS, ERROR_PREDICTOR = "members", "error_predictor"
-#: A method of a comparison: the baseline's seeds as one model.
-ENSEMBLE = "ensemble"
 
 
 class PredictingExperiment(Experiment):
@@ -43,10 +41,6 @@ class PredictingExperiment(Experiment):
 
     #: Reads the rows of the splits, as it does in use.
     inputs: Inputs
-
-    @property
-    def follows(self) -> Sequence[str]:  # type: ignore[override]
-        return (*self.calibrators, ENSEMBLE)
 
     def datasets(self) -> Iterator[tuple[str, Any]]:
         """What to predict for, by name: the validation data, the splits to report on, and what is made of them."""
