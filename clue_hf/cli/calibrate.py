@@ -46,14 +46,10 @@ clue-hf calibrate google-t5/t5-small --dataset_name ./my-data --output_dir out/t
 
 def command(argv: Sequence[str]) -> int:
     """Runs `clue-hf calibrate`; returns its exit code."""
+    # the output_dir in the file of a training is where the training wrote
+    types, command_line_only = (CalibrateArguments, DataArguments), ["output_dir"]
     parser = ConfigParser(
-        "clue-hf calibrate MODEL",
-        (CalibrateArguments, DataArguments),
-        DESCRIPTION,
-        EXAMPLES,
-        GROUPS,
-        FILE_TYPES,
-        command_line_only=["output_dir"],  # in the file of a training it is where the training wrote
+        "clue-hf calibrate MODEL", types, DESCRIPTION, EXAMPLES, GROUPS, FILE_TYPES, command_line_only
     )
     model, arguments, data = parser.parse(argv)
     folder = _folder(model, arguments.output_dir)
@@ -136,10 +132,8 @@ def _stored(model: str) -> dict[str, Any]:
     path = Path(model) / UNCERTAINTY_FILE
     try:
         return read_uncertainty(model)
-    except NewerVersionError:
-        raise
     except UserError as error:
-        if not path.is_file():
+        if isinstance(error, NewerVersionError) or not path.is_file():
             raise
         aside = path.with_name(f"{UNCERTAINTY_FILE}.damaged")
         os.replace(path, aside)

@@ -90,7 +90,7 @@ def command(argv: Sequence[str]) -> int:
     """Runs `clue-hf predict`; returns its exit code."""
     parser = ConfigParser("clue-hf predict MODEL", (PredictArguments,), DESCRIPTION, EXAMPLES, GROUPS, FILE_TYPES)
     model, arguments = parser.parse(argv)
-    arguments.input = _checked(arguments.input)
+    arguments.input = _check_input(arguments.input)
     count = sum(1 for _ in read_rows(arguments.input))  # mistakes in the file show before the model is loaded
     if count == 0:
         raise UserError(f"input {arguments.input!r} has no rows.")
@@ -108,7 +108,7 @@ def command(argv: Sequence[str]) -> int:
                 done = predict_file(model, arguments, log, count)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"finished rows are kept in {unfinished}; --resume true continues.") from None
-    print(f"{count:,} answers in {arguments.output}" + (f" ({done:,} of them from before)." if done else "."))
+    print(f"{count:,} answers in {arguments.output}" + (f" ({done:,} of them from an earlier run)." if done else "."))
     return 0
 
 
@@ -182,7 +182,7 @@ def _signature(model: str, arguments: PredictArguments) -> dict[str, Any]:
     return {"model": model, "calibration": calibration, **settings}
 
 
-def _checked(path: str) -> str:
+def _check_input(path: str) -> str:
     """The file of inputs; raises where there is none, or none that can be read row by row."""
     file = Path(path).expanduser()
     if not file.is_file():

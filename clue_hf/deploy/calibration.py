@@ -172,7 +172,7 @@ def _public_name(data_name: str) -> str:
 
 def _warn(count: int, arguments: CalibrateArguments, data: DataArguments, stored: dict[str, Any]) -> None:
     if count < FEW_ROWS:
-        logger.warning(f"{count} rows are few: confidence and thresholds are rough. Use {FEW_ROWS} or more.")
+        logger.warning(f"Only {count} rows: confidence and thresholds are rough. Use {FEW_ROWS} or more.")
     fitted = [part for part in ("calibrator", "error_predictor") if part in stored]
     if fitted and arguments.split in ("validation", data.validation_split):
         logger.warning(

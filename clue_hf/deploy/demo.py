@@ -57,7 +57,6 @@ class Demo:
         return self.answer_html(answer), answer["uncertainty"], self.verdict_html(answer["uncertainty"], risk)
 
     def _input(self, fields: tuple[Any, ...]) -> Any:
-        """The input of the model from the fields of the page."""
         if self.columns:
             values = zip(self.columns, fields, strict=True)
             return {column.name: None if value == "" else value for column, value in values}
@@ -159,7 +158,6 @@ def build_page(demo: Demo) -> Any:
 
 
 def _fields(gr: Any, demo: Demo) -> list[Any]:
-    """The input fields."""
     if demo.takes_images:
         return [gr.Image(type="pil", sources=["upload", "clipboard"], label="Image", elem_id="input")]
     if not demo.columns:

@@ -214,7 +214,7 @@ def run_cells(cells: list[Cell], experiment: Experiment, config: CLUEConfig) -> 
                 waits = False
         if left:
             if not waits:
-                say(f"Waiting for {len(left)} cells that another command works on.")
+                say(f"Waiting for {len(left)} cells that another command is running.")
             waits = True
             time.sleep(PAUSE)
 
@@ -234,7 +234,7 @@ def finish(cell: Cell, experiment: Experiment, config: CLUEConfig, place: str = 
             if is_main_process():  # it comes last: without it, the cell is run again
                 write_json(cell.folder / "cell.json", {**record, "cost": cost_clock() - start, **surroundings()})
         elif place.strip():
-            say(f"{place}{cell.method.name}, seed {cell.seed}: finished before")
+            say(f"{place}{cell.method.name}, seed {cell.seed}: already finished")
         process_state().wait_for_everyone()
     return True
 

@@ -115,7 +115,6 @@ def as_csv(compared: Table) -> str:
 
 
 def _lines(compared: Table, headings: Mapping[str, str], costs: Costs) -> list[list[str]]:
-    """The head of a table and a line per method."""
     columns = cost_columns(compared, costs)
     lines = [["method", *headings.values(), *columns]]
     for name, metrics in compared.items():

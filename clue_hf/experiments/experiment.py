@@ -22,6 +22,7 @@ from ..metrics import Measured, format_metric, metric_info
 from ..models.arguments import LoraArguments, ModelArguments
 from ..models.uncertainty_file import UNCERTAINTY_FILE
 from ..objectives import OBJECTIVES, check_suits
+from ..posthoc.error_predictor import ERROR_PREDICTORS
 from ..posthoc.rules import CALIBRATORS_OF
 from ..tables import markdown_table
 from ..trainer import CLUETrainer
@@ -119,12 +120,11 @@ class Experiment(ABC):
 
     def check_comparison(self, arguments: Any) -> None:
         """Applies the options of a comparison; raises where they are not for models of this kind."""
-        calibrators = CALIBRATORS_OF[self.family]
-        known = (*calibrators, ENSEMBLE) if calibrators else ()
-        for name in arguments.fitted:
+        known = () if self.family == "text" else (*CALIBRATORS_OF[self.family], ENSEMBLE, *ERROR_PREDICTORS)
+        for name in filter(None, (*arguments.fitted, arguments.error_predictor)):
             if name not in known:
-                advice = f"which have {', '.join(known)}" if known else "which have nothing of that kind"
-                raise UserError(f"{name!r} is not for models of this kind, {advice}.")
+                advice = f": use {', '.join(known)}" if known else ""
+                raise UserError(f"{name!r} is not supported for models that predict {self.family}{advice}.")
         for method in arguments.trained:
             check_suits(method.objective, self.task)
         if arguments.corruptions and not self.images:
@@ -193,16 +193,9 @@ class Experiment(ABC):
 
         config = self._config_for(self.config.objective, alone)
         name = config.hub_model_id or Path(str(config.output_dir)).absolute().name
+        options = {"private": config.hub_private_repo, "revision": config.hub_revision, "token": config.hub_token}
         try:
-            push_folder(
-                str(config.output_dir),
-                name,
-                config.hub_private_repo,
-                config.hub_revision,
-                "End of training",
-                token=config.hub_token,
-                verbose=True,
-            )
+            push_folder(str(config.output_dir), name, commit_message="End of training", verbose=True, **options)
         except UserError as error:
             again = f"clue-hf push {config.output_dir} {name}"
             raise UserError(f"{error} The model is saved; to try again: {again}") from error

@@ -74,7 +74,6 @@ def _tradeoff(axes: Axes, view: ComparedView, methods: list[str], x: str, y: str
 
 
 def _point(view: ComparedView, method: str, x: str, y: str) -> np.ndarray:
-    """Both metrics of a method."""
     return np.array([view.compared[method][name].value for name in (x, y)])
 
 

@@ -63,16 +63,12 @@ class TextExperiment(Experiment):
         return make_model(self.model, self.lora, self.processing_class, config)
 
     def trainer_options(self, config: CLUEConfig) -> dict[str, Any]:
-        return {
-            "compute_metrics": self._quality_metrics if config.predict_with_generate else None,
-            "evaluator": self._evaluator(
-                config,
-                scorers=self.arguments.eval_uncertainty_scorers,
-                max_rows=self.arguments.eval_uncertainty_samples,
-            )
-            if self.arguments.eval_uncertainty
-            else None,
-        }
+        evaluator, run = None, self.arguments
+        if run.eval_uncertainty:
+            scorers, max_rows = run.eval_uncertainty_scorers, run.eval_uncertainty_samples
+            evaluator = self._evaluator(config, scorers=scorers, max_rows=max_rows)
+        compute_metrics = self._quality_metrics if config.predict_with_generate else None
+        return {"compute_metrics": compute_metrics, "evaluator": evaluator}
 
     def reports(self, trainer: CLUETrainer, config: CLUEConfig) -> Iterator[tuple[str, str, dict[str, Any]]]:
         for split in self.report_splits:
@@ -145,8 +141,6 @@ class TextExperiment(Experiment):
 
     def check_comparison(self, arguments: Any) -> None:
         super().check_comparison(arguments)
-        if arguments.error_predictor:
-            raise UserError(f"{arguments.error_predictor!r} is not for models that write texts.")
         if self.quality == "none":
             raise UserError("A comparison needs a `quality` to judge the outputs by.")
         self.scorers, self.num_samples = arguments.scorers, arguments.num_samples

@@ -19,7 +19,7 @@ from ..errors import UserError
 from ..files import write_text
 from ..pages.environment import make_environment
 from ..tables import format_number, markdown_table
-from .card_model import ModelFolder, Training, is_hub_id, read_training
+from .card_model import ModelFolder, Training, existing_folder, is_hub_id, read_training
 from .card_results import COMPARED_WITH, REPORT, CardResults, Report, read_comparison, read_report
 from .escape import (
     code_block,
@@ -125,9 +125,7 @@ def write_card(
         overwrite (`bool`, *optional*, defaults to `False`):
             Replace a card that somebody wrote or edited.
     """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise UserError(f"There is no folder {str(folder)!r}: give that of a model.")
+    folder = existing_folder(folder)
     path = folder / CARD
     if not overwrite and path.exists() and not is_ours(path):
         raise UserError(f"{path} was not written by clue-hf, or was edited since: move it away, or --overwrite true.")

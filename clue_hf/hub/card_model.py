@@ -35,6 +35,13 @@ def is_hub_id(name: str, owned: bool = True) -> bool:
     return bool(is_id or (not owned and _NAME.fullmatch(name))) and not Path(name).exists()
 
 
+def existing_folder(folder: str | Path) -> Path:
+    """The folder of a model; raises where there is none."""
+    if not Path(folder).is_dir():
+        raise UserError(f"The folder {str(folder)!r} does not exist: give the folder of a model.")
+    return Path(folder)
+
+
 @dataclass(frozen=True)
 class ModelFolder:
     """The folder of a saved model."""

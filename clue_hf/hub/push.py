@@ -19,7 +19,7 @@ from ..errors import UserError
 from ..models.safety import read_index
 from ..models.uncertainty_file import UNCERTAINTY_FILE, read_uncertainty
 from .card import CARD, CardOptions, is_ours, write_card
-from .card_model import read_training
+from .card_model import existing_folder, read_training
 from .card_results import REPORT
 from .escape import TOKEN, secrets, without_secrets
 
@@ -65,9 +65,7 @@ class Upload:
 
 def collect_files(folder: str | Path, include_examples: bool = False) -> Upload:
     """The files of a model's folder that belong on the Hub; raises where there is no whole model."""
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise UserError(f"There is no folder {str(folder)!r}: give that of a model.")
+    folder = existing_folder(folder)
     _check_model(folder)
     files = dict(_matching(folder, folder, (*MODEL_FILES, *OTHER_FILES)))
     for part in _parts(folder):
@@ -111,7 +109,6 @@ def _parts(folder: Path) -> list[str]:
 
 
 def _check_model(folder: Path) -> None:
-    """Raises where a folder holds no whole model."""
     configs = [name for name in WEIGHTS if (folder / name).is_file()]
     if not configs:
         raise UserError(f"There is no model in {folder}: it holds neither config.json nor adapter_config.json.")
@@ -190,7 +187,7 @@ def push_folder(
     repo_id = create_repo(repo_id, private, token)
     with hub_errors(repo_id):
         if private and not api.model_info(repo_id).private:
-            raise UserError(f"{repo_id} is there already, and public: make it private on the Hub, or choose another.")
+            raise UserError(f"{repo_id} already exists and is public: make it private on the Hub, or choose another.")
         if revision is not None and revision != constants.DEFAULT_REVISION:
             api.create_branch(repo_id, branch=revision, exist_ok=True)
         operations = [CommitOperationAdd(name, str(path)) for name, path in upload.files.items()]
@@ -221,7 +218,7 @@ def check_target(repo_id: str, token: str | None = None) -> None:
     except HFValidationError as error:
         raise UserError(f"{repo_id!r} is not a valid model name (owner/name): {_first_line(error)}") from error
     if (token or get_token()) is None:
-        raise UserError("There is no token of the Hub: log in with `hf auth login`, or set HF_TOKEN.")
+        raise UserError("No Hugging Face token was found: log in with `hf auth login`, or set HF_TOKEN.")
 
 
 @contextmanager
