@@ -83,8 +83,9 @@ def run_experiment(
 ) -> int:
     """Runs an experiment here, or starts the command again on several processes; returns the exit code."""
     run_arguments, model, lora, data, config = arguments
-    if os.path.exists(config.output_dir) and not os.path.isdir(config.output_dir):
-        raise UserError(f"output_dir {config.output_dir!r} is a file.")
+    output = str(config.output_dir)
+    if os.path.exists(output) and not os.path.isdir(output):
+        raise UserError(f"output_dir {output!r} is a file.")
     if must_launch(run_arguments.num_processes):
         check_model(model)  # mistakes show here, once
         load_data(model, data, config)

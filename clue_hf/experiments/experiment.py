@@ -193,9 +193,9 @@ class Experiment(ABC):
 
         config = self._config_for(self.config.objective, alone)
         name = config.hub_model_id or Path(str(config.output_dir)).absolute().name
-        options = {"private": config.hub_private_repo, "revision": config.hub_revision, "token": config.hub_token}
+        private, revision, token = config.hub_private_repo, config.hub_revision, config.hub_token
         try:
-            push_folder(str(config.output_dir), name, commit_message="End of training", verbose=True, **options)
+            push_folder(str(config.output_dir), name, private, revision, "End of training", token=token, verbose=True)
         except UserError as error:
             again = f"clue-hf push {config.output_dir} {name}"
             raise UserError(f"{error} The model is saved; to try again: {again}") from error
