@@ -18,15 +18,34 @@ def setting(default: Any, help: str) -> Any:
     return field(default=default, metadata=metadata)
 
 
+def check_minimum(minimum: int, **values: float) -> None:
+    """Raises a `UserError` that names the first setting below the minimum, 0 or 1."""
+    for name, value in values.items():
+        if not value >= minimum:
+            wanted = "must not be negative" if minimum == 0 else f"must be at least {minimum}"
+            raise UserError(f"`{name}` {wanted}, but is {value}.")
+
+
 def known_names(option: str, texts: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Names separated by spaces or commas; raises a `ValueError` where one is not known."""
+    """Names separated by spaces or commas; raises a `UserError` where one is not known."""
     names = [name for text in texts for name in text.split(",") if name]
     for name in names:
         if name not in known:
-            raise ValueError(f"`{option}` must be among {', '.join(known)}, not {name!r}.")
+            raise UserError(f"`{option}` must be among {', '.join(known)}, not {name!r}.")
     if not names:
-        raise ValueError(f"`{option}` names none of {', '.join(known)}.")
+        raise UserError(f"`{option}` names none of {', '.join(known)}.")
     return names
+
+
+def parse_fractions(option: str, texts: Iterable[str]) -> list[float]:
+    """Numbers separated by spaces or commas; raises a `UserError` where one is not a number."""
+    numbers = []
+    for part in (part for text in texts for part in str(text).split(",") if part):
+        try:
+            numbers.append(float(part))
+        except ValueError:
+            raise UserError(f"`{option}` must be numbers from 0 to 1, like 0.5,0.9, but there is {part!r}.") from None
+    return numbers
 
 
 def parse_settings(option: str, text: str, separator: str = ",") -> dict[str, Any]:

@@ -74,7 +74,7 @@ def without_pictures(monkeypatch):
     """As if the extra `plots` were not installed: for tests of reports whose pictures nobody looks at."""
     for module in ("text.plots", "classes.plots", "numbers.plots"):
         monkeypatch.setitem(sys.modules, f"clue_hf.evaluation.{module}", None)
-    monkeypatch.setitem(sys.modules, "clue_hf.experiments.comparison_plots", None)
+    monkeypatch.setitem(sys.modules, "clue_hf.experiments.plots", None)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Sequence
@@ -14,29 +13,24 @@ from transformers.utils import logging
 from ..data.loading import DataArguments
 from ..deploy.calibration import CalibrateArguments, calibrate
 from ..errors import UserError
-from ..models.uncertainty_file import UNCERTAINTY_FILE, VERSION, read_uncertainty, write_uncertainty
+from ..models.uncertainty_file import UNCERTAINTY_FILE, NewerVersionError, read_uncertainty, write_uncertainty
 from ..posthoc import AbstentionThreshold
 from ..posthoc.calibration_file import UncertaintyCalibration
 from ..predictors.loading import read_config, save_model
 from ..tables import markdown_table
-from .arguments import DATA_ALTERNATIVES, EvaluateArguments
+from .arguments import DATA_OPTIONS, FILE_TYPES, SPLIT_OPTIONS
 from .evaluate import data_name
 from .parser import ConfigParser
-from .train import TYPES
 
 
 logger = logging.get_logger(__name__)
 
 
 GROUPS = {
-    "Options": ["config", "split", "output_dir", "risks", "delta", "mc_samples", "per_device_eval_batch_size", "dtype",
-                "seed", "help", "help_all"],
+    "Options": ["split", "output_dir", "risks", "delta", "mc_samples", "per_device_eval_batch_size", "dtype", "seed"],
     "Texts": ["scorer", "quality", "max_target_length", "generation_num_beams", "num_samples"],
     "Numbers": ["tolerance"],
-    "Data": ["dataset_name", "dataset_config", "dataset_revision", "train_file", "validation_file", "test_file",
-             "source_column", "target_column", "image_column", "label_column", "source_prefix", "max_source_length",
-             "train_split", "validation_split", "test_split", "split_column", "validation_fraction", "test_fraction",
-             "split_seed", "max_eval_samples", "binary_task", "on_bad_row"],
+    "Data": [*DATA_OPTIONS, *SPLIT_OPTIONS, "split_seed", "max_eval_samples", "binary_task", "on_bad_row"],
 }  # fmt: skip
 
 DESCRIPTION = """MODEL is a Hub id or a folder, trained with CLUE or not. Answers every row of a held-out split, judges
@@ -44,29 +38,20 @@ the answers, and keeps beside the model (uncertainty.json) what its uncertainty 
 (confidence), how it compares with others (percentile), and thresholds above which to abstain, so that the risk of what
 is answered is bounded with probability 1 - delta. --config takes the YAML file of a training."""
 
-EXAMPLES = """Examples:
-  clue-hf calibrate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --quality chrf
-  clue-hf calibrate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --risks 0.01,0.05
-  clue-hf calibrate google-t5/t5-small --dataset_name ./my-data --output_dir out/t5-small"""
+EXAMPLES = """
+clue-hf calibrate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --quality chrf
+clue-hf calibrate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --risks 0.01,0.05
+clue-hf calibrate google-t5/t5-small --dataset_name ./my-data --output_dir out/t5-small"""
 
 
-class _Parser(ConfigParser):
-    """The `output_dir` in the file of a training is where that wrote, not where this does."""
-
-    def _overruled(self, words: list[str]) -> set[str]:
-        return super()._overruled(words) | {"output_dir"}
-
-
-def command(words: Sequence[str]) -> int:
+def command(argv: Sequence[str]) -> int:
     """Runs `clue-hf calibrate`; returns its exit code."""
-    parser = _Parser(
-        (CalibrateArguments, DataArguments), GROUPS, (DATA_ALTERNATIVES,), EXAMPLES, (*TYPES, EvaluateArguments),
-        prog="clue-hf calibrate MODEL", description=DESCRIPTION,
-    )  # fmt: skip
-    model, rest = (words[0], words[1:]) if words and not words[0].startswith("-") else (None, words)
-    arguments, data = parser.parse(rest)
-    if model is None:
-        raise UserError("Which model? clue-hf calibrate MODEL --config CONFIG.yaml")
+    # the output_dir in the file of a training is where the training wrote
+    types, command_line_only = (CalibrateArguments, DataArguments), ["output_dir"]
+    parser = ConfigParser(
+        "clue-hf calibrate MODEL", types, DESCRIPTION, EXAMPLES, GROUPS, FILE_TYPES, command_line_only
+    )
+    model, arguments, data = parser.parse(argv)
     folder = _folder(model, arguments.output_dir)
     _check_split(arguments.split, data)
     read_config(model)  # says where there is no such model
@@ -82,7 +67,7 @@ def command(words: Sequence[str]) -> int:
 
 
 def summary(calibration: UncertaintyCalibration) -> str:
-    """What was found, for people."""
+    """The calibration in a few lines and a table."""
     lines = [f"{calibration.scorer} on {calibration.data['rows']:,} rows of {calibration.data['name']}."]
     if calibration.abstention is None or calibration.confidence is None:
         return "\n".join(
@@ -144,22 +129,13 @@ def _check_split(split: str, data: DataArguments) -> None:
 
 def _stored(model: str) -> dict[str, Any]:
     """The model's `uncertainty.json`; a damaged or older one in a folder is put aside, as it cannot be added to."""
+    path = Path(model) / UNCERTAINTY_FILE
     try:
         return read_uncertainty(model)
     except UserError as error:
-        path = Path(model) / UNCERTAINTY_FILE
-        if not path.is_file() or _is_newer(path):
+        if isinstance(error, NewerVersionError) or not path.is_file():
             raise
         aside = path.with_name(f"{UNCERTAINTY_FILE}.damaged")
         os.replace(path, aside)
-        logger.warning(f"{error} It is begun anew, the old one is now {aside}.")
+        logger.warning(f"{error} A new one is written, the old one is now {aside}.")
         return {}
-
-
-def _is_newer(path: Path) -> bool:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        return False
-    version = content.get("version") if isinstance(content, dict) else None
-    return isinstance(version, int) and version > VERSION

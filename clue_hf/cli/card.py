@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import UserError
 from ..hub.card import CardOptions, write_card
 from ..settings import setting
 from .parser import ConfigParser
@@ -28,28 +27,19 @@ class CardArguments:
     overwrite: bool = setting(False, "Replace a README.md that somebody wrote.")
 
 
-GROUPS = {
-    "Options": [
-        "config", "report", "baseline", "model_id", "license", "language", "datasets", "overwrite", "help",
-    ],
-}  # fmt: skip
-
 DESCRIPTION = """DIR is the folder of a model. Writes its README.md for the Hub: what it is, how to use it with its
 uncertainty, what the report of clue-hf evaluate found (also in the form that the Hub reads), how it was trained, what
 every number means, and what limits it. A README.md that somebody wrote or edited is kept."""
 
-EXAMPLES = """Examples:
-  clue-hf card out/quickstart/clue --report out/quickstart/uncertainty
-  clue-hf card out/quickstart/clue --model_id me/phrases --license apache-2.0 --language fr --baseline none"""
+EXAMPLES = """
+clue-hf card out/quickstart/clue --report out/quickstart/uncertainty
+clue-hf card out/quickstart/clue --model_id me/phrases --license apache-2.0 --language fr --baseline none"""
 
 
-def command(words: Sequence[str]) -> int:
+def command(argv: Sequence[str]) -> int:
     """Runs `clue-hf card`; returns its exit code."""
-    parser = ConfigParser((CardArguments,), GROUPS, (), EXAMPLES, prog="clue-hf card DIR", description=DESCRIPTION)
-    folder, rest = (words[0], words[1:]) if words and not words[0].startswith("-") else (None, words)
-    [arguments] = parser.parse(rest)
-    if folder is None:
-        raise UserError("Which model? clue-hf card DIR --report REPORT_DIR")
+    parser = ConfigParser("clue-hf card DIR", (CardArguments,), DESCRIPTION, EXAMPLES)
+    folder, arguments = parser.parse(argv)
     options = CardOptions(arguments.model_id, arguments.license, arguments.language, tuple(arguments.datasets))
     path = write_card(folder, arguments.report, arguments.baseline, options, overwrite=arguments.overwrite)
     print(f"Written to {path}. Upload the model with it: clue-hf push {folder} {arguments.model_id or 'me/name'}")

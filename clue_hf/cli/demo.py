@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from ..deploy.demo import check_address, import_gradio, serve
 from ..deploy.pipeline import UncertaintyPipeline
-from ..errors import UserError
 from ..predictors.loading import read_config
 from ..settings import setting
 from .parser import ConfigParser
@@ -26,24 +25,19 @@ class DemoArguments:
             raise ValueError(f"`port` must lie between 1 and 65535, but is {self.port}.")
 
 
-GROUPS = {"Options": ["config", "port", "host", "open", "help"]}
-
 DESCRIPTION = """MODEL is a Hub id or a folder. Serves a page on this machine: write a text, upload an image or fill in
 a row of a table, and see the answer, its uncertainty (for texts token by token) and, once the model is calibrated, its
 confidence and whether it abstains at a target risk. Nothing is stored or sent elsewhere. Ctrl-C ends it."""
 
-EXAMPLES = """Examples:
-  clue-hf demo out/quickstart/clue
-  clue-hf demo out/quickstart_digits/clue --port 7861 --open true"""
+EXAMPLES = """
+clue-hf demo out/quickstart/clue
+clue-hf demo out/quickstart_digits/clue --port 7861 --open true"""
 
 
-def command(words: Sequence[str]) -> int:
+def command(argv: Sequence[str]) -> int:
     """Runs `clue-hf demo`; returns its exit code."""
-    parser = ConfigParser((DemoArguments,), GROUPS, (), EXAMPLES, prog="clue-hf demo MODEL", description=DESCRIPTION)
-    model, rest = (words[0], words[1:]) if words and not words[0].startswith("-") else (None, words)
-    [arguments] = parser.parse(rest)
-    if model is None:
-        raise UserError("Which model? clue-hf demo MODEL")
+    parser = ConfigParser("clue-hf demo MODEL", (DemoArguments,), DESCRIPTION, EXAMPLES)
+    model, arguments = parser.parse(argv)
     import_gradio()  # mistakes show before the model is loaded
     check_address(arguments.host, arguments.port)
     read_config(model)

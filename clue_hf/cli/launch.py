@@ -24,8 +24,8 @@ def must_launch(num_processes: int) -> bool:
     return num_processes > 1 and LAUNCHED not in os.environ and "WORLD_SIZE" not in os.environ
 
 
-def launch(name: str, words: Sequence[str], num_processes: int, accelerate_config: str | None = None) -> int:
-    """Runs `clue-hf NAME WORDS` on several processes: through accelerate where it has a config file, else torchrun."""
+def launch(name: str, argv: Sequence[str], num_processes: int, accelerate_config: str | None = None) -> int:
+    """Runs `clue-hf NAME ARGV` on several processes: through accelerate where it has a config file, else torchrun."""
     if accelerate_config:
         if not os.path.isfile(accelerate_config):
             raise UserError(f"accelerate_config {accelerate_config!r} does not exist.")
@@ -39,7 +39,7 @@ def launch(name: str, words: Sequence[str], num_processes: int, accelerate_confi
         **os.environ,
         LAUNCHED: "1",
     }
-    command = [sys.executable, "-m", *launcher, "-m", "clue_hf.cli.main", name, *words]
+    command = [sys.executable, "-m", *launcher, "-m", "clue_hf.cli.main", name, *argv]
     return _run(command, environment)
 
 
@@ -61,8 +61,8 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
 
     names = ("SIGTERM", "SIGINT", "SIGHUP")  # not all systems have the last
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
-    heeded = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores some
-    with taking(heeded, forward, lambda: asked > 0):
+    handled = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores some
+    with taking(handled, forward, lambda: asked > 0):
         process = subprocess.Popen(command, env=environment, start_new_session=True)
         if asked:  # while it was started
             process.send_signal(asked)

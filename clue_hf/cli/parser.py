@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,96 +19,122 @@ from transformers.hf_argparser import string_to_bool
 from ..errors import UserError
 
 
+# where data and model come from: what the command line says replaces the other way in the file
+ALTERNATIVES = (
+    (
+        {"dataset_name", "dataset_config", "dataset_revision"},
+        {"train_file", "validation_file", "test_file", "split_column"},
+    ),
+    ({"model_name_or_path"}, {"model_type", "tokenizer_vocab_size"}),
+    ({"tokenizer_name"}, {"tokenizer_vocab_size"}),
+)
+
+
 class ConfigParser(HfArgumentParser):
     """
-    Parses dataclasses from `[CONFIG.yaml] [--option value ...]`.
+    Parses `[NAME ...] [CONFIG.yaml] [--option value ...]` into dataclasses.
 
     Args:
+        prog (`str`):
+            The command with the names that it requires: `"clue-hf push DIR REPO_ID"`.
         dataclass_types (`Sequence[type]`):
             The dataclasses whose fields are the options.
-        groups (`dict[str, list[str]]`):
-            Options that `--help` shows, by heading, in this order. `--help_all` shows all of them.
-        alternatives (`Sequence[tuple[set[str], set[str]]]`):
-            Pairs of sets of which only one is used: an option of one on the command line removes the other's from the
-            file.
-        shared (`Sequence[type]`):
+        description, examples (`str`):
+            Texts at the beginning and at the end of the help.
+        groups (`dict[str, list[str]]`, *optional*):
+            Options that `--help` shows, by heading, in this order; by default all. `--help_all` shows all of them.
+        shared (`Sequence[type]`, *optional*):
             Dataclasses of other commands: a file may hold their options too, which are ignored.
+        command_line_only (`Sequence[str]`, *optional*):
+            Options that mean something else in the file, and are not read from it.
     """
 
     def __init__(
         self,
+        prog: str,
         dataclass_types: Sequence[Any],
-        groups: dict[str, list[str]],
-        alternatives: Sequence[tuple[set[str], set[str]]],
-        closing_words: str,
+        description: str,
+        examples: str,
+        groups: dict[str, list[str]] | None = None,
         shared: Sequence[Any] = (),
-        **settings: Any,
+        command_line_only: Sequence[str] = (),
     ) -> None:
-        super().__init__(dataclass_types, formatter_class=_Formatter, add_help=False, allow_abbrev=False, **settings)
-        self.groups, self.alternatives, self.closing_words = groups, alternatives, closing_words
-        self.ignored_options = {field.name for dataclass in shared for field in dataclasses.fields(dataclass)}
+        super().__init__(
+            dataclass_types,
+            prog=prog,
+            description=description,
+            formatter_class=_Formatter,
+            add_help=False,
+            allow_abbrev=False,
+        )
+        self.usage_line, self.names = f"{prog} [CONFIG.yaml] [--option value ...]", prog.split()[2:]
+        self.groups, self.examples = groups or {"Options": _field_names(dataclass_types)}, examples
+        self.ignored_options, self.command_line_only = set(_field_names(shared)), set(command_line_only)
         self.add_argument("config", nargs="?", help="YAML file with any of the options below.")
         self.add_argument("-h", "--help", action="store_true", help="Show common options.")
         self.add_argument("--help_all", action="store_true", help="Show every option, transformers' own included.")
 
-    def parse(self, arguments: Sequence[str]) -> tuple[Any, ...]:
-        """Instances of the dataclasses. Prints help and leaves where that is asked for."""
-        if {"-h", "--help", "--help_all"} & set(arguments):
-            print(self._help(complete="--help_all" in arguments))
+    def parse(self, argv: Sequence[str]) -> tuple[Any, ...]:
+        """The required names, then instances of the dataclasses. Prints the help and exits if that is requested."""
+        if {"-h", "--help", "--help_all"} & set(argv):
+            print(self._help(complete="--help_all" in argv))
             sys.exit(0)
-        path, rest = self._take_config(list(arguments))
-        self._check_known(rest)
-        from_file = [] if path is None else self._words_of_file(path, self._overruled(rest))
+        names = list(takewhile(lambda argument: not argument.startswith("-"), argv[: len(self.names)]))
+        path, options = self._take_config(list(argv[len(names) :]))
+        self._check_known(options)
+        from_file = [] if path is None else self._file_arguments(path, self._overruled(options))
         try:
-            *parsed, others = self.parse_args_into_dataclasses([*from_file, *rest], look_for_args_file=False)
+            *parsed, others = self.parse_args_into_dataclasses([*from_file, *options], look_for_args_file=False)
         except (ValueError, TypeError) as error:
             raise UserError(str(error)) from error
         if others.config is not None:
             raise UserError(f"{others.config!r} is neither an option nor the value of one.")
-        return tuple(parsed)
+        if len(names) < len(self.names):
+            raise UserError(f"Which model? {self.names[len(names)]} is missing: {self.usage_line}")
+        return (*names, *parsed)
 
     def error(self, message: str) -> NoReturn:
         raise UserError(message)
 
-    def _take_config(self, words: list[str]) -> tuple[str | None, list[str]]:
-        """The YAML file: the first word if it is no option, or what follows `--config`."""
-        if "--config" in words:
-            at = words.index("--config")
-            if at + 1 == len(words):
+    def _take_config(self, argv: list[str]) -> tuple[str | None, list[str]]:
+        """The YAML file, which is the first argument unless that is an option, or what follows `--config`."""
+        if "--config" in argv:
+            at = argv.index("--config")
+            if at + 1 == len(argv):
                 raise UserError("--config needs a file.")
-            return words[at + 1], words[:at] + words[at + 2 :]
-        if words and not words[0].startswith("-"):
-            return words[0], words[1:]
-        return None, words
+            return argv[at + 1], argv[:at] + argv[at + 2 :]
+        if argv and not argv[0].startswith("-"):
+            return argv[0], argv[1:]
+        return None, argv
 
-    def _overruled(self, words: list[str]) -> set[str]:
-        """Options of the file that make way for an alternative on the command line."""
-        given = {word.split("=")[0].lstrip("-").replace("-", "_") for word in words if word.startswith("--")}
-        pairs = [pair for one, other in self.alternatives for pair in ((one, other), (other, one))]
-        return {name for one, other in pairs if one & given for name in other} - given
+    def _overruled(self, argv: list[str]) -> set[str]:
+        """Options of the file that an alternative on the command line replaces."""
+        set_here = {word.split("=")[0].lstrip("-").replace("-", "_") for word in argv if word.startswith("--")}
+        pairs = [pair for one, other in ALTERNATIVES for pair in ((one, other), (other, one))]
+        replaced = {name for one, other in pairs if one & set_here for name in other} - set_here
+        return replaced | self.command_line_only
 
-    def _words_of_file(self, path: str, overruled: set[str]) -> list[str]:
-        """The YAML file as command-line words, so that both take the same way through the types."""
-        words = []
+    def _file_arguments(self, path: str, overruled: set[str]) -> list[str]:
+        """The YAML file as a command line, so that both are parsed by the same types."""
+        argv = []
         for name, value in read_yaml(path).items():
             if f"--{name}" not in self._option_string_actions:
                 if name in self.ignored_options:
                     continue
                 raise UserError(f"{path}: there is no option {name!r}.{self._nearest(name)}")
-            given = _words_of_value(value)
             takes_several = self._option_string_actions[f"--{name}"].nargs in ("*", "+")
             if isinstance(value, list) and not takes_several:
                 raise UserError(f"{path}: {name!r} takes one value, not a list.")
-            if given is not None and name not in overruled:
-                words += [f"--{name}", *given]
+            if value is not None and name not in overruled:
+                argv += [f"--{name}", *_argument_texts(value)]
         try:
-            self.parse_known_args(words)
+            self.parse_known_args(argv)
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
-        return words
+        return argv
 
-    def _check_known(self, words: list[str]) -> None:
-        for word in words:
+    def _check_known(self, argv: list[str]) -> None:
+        for word in argv:
             name = word.split("=")[0]
             if word.startswith("--") and name not in self._option_string_actions:
                 raise UserError(f"There is no option {name}.{self._nearest(name.lstrip('-'))}")
@@ -121,17 +148,20 @@ class ConfigParser(HfArgumentParser):
 
     def _help(self, complete: bool) -> str:
         formatter = self._get_formatter()
-        actions = {action.dest: action for action in reversed(self._actions) if not _is_negation(action)}
-        groups = dict(self.groups)
-        if complete:
-            shown = {name for names in groups.values() for name in names}
-            groups["Everything else"] = sorted(set(actions) - shown)
-        for heading, names in groups.items():
+        actions = {
+            action.dest: action
+            for action in reversed(self._actions)
+            if not any(option.startswith("--no_") for option in action.option_strings)
+        }
+        hidden = set(actions) - {"config", "help", "help_all"}.union(*self.groups.values())
+        (first, names), *groups = self.groups.items()
+        groups = [(first, ["config", *names, "help", *(["help_all"] if hidden else [])]), *groups]
+        for heading, names in [*groups, *([("Everything else", sorted(hidden))] if complete else [])]:
             formatter.start_section(heading)
             formatter.add_arguments([actions[name] for name in names])
             formatter.end_section()
-        usage = f"usage: {self.prog} [CONFIG.yaml] [--option value ...]"
-        return f"{usage}\n\n{self.description}\n\n{formatter.format_help()}\n{self.closing_words}"
+        examples = "\n".join(["Examples:", *(f"  {line}" for line in self.examples.strip().splitlines())])
+        return f"usage: {self.usage_line}\n\n{self.description}\n\n{formatter.format_help()}\n{examples}"
 
 
 class _Formatter(argparse.HelpFormatter):
@@ -144,35 +174,31 @@ class _Formatter(argparse.HelpFormatter):
         if not action.option_strings:
             return "CONFIG.yaml"
         name = next((option for option in action.option_strings if option.startswith("--")), action.option_strings[0])
-        return name if action.nargs == 0 else f"{name} {_VALUES.get(action.type, 'WORD')}"
+        return name if action.nargs == 0 else f"{name} {_VALUES.get(action.type, 'NAME')}"
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text = " ".join((action.help or "").split()).replace("%%", "%")
         first = text.split(". ")[0].rstrip(".").replace("`", "")
-        words = first if len(first) <= 140 else first[:139].rsplit(" ", 1)[0] + " ..."
+        sentence = first if len(first) <= 140 else first[:139].rsplit(" ", 1)[0] + " ..."
         default = action.default
         if default is None or default is argparse.SUPPRESS or default == "" or action.nargs == 0:
-            return words.replace("%", "%%")
+            return sentence.replace("%", "%%")
         shown = " ".join(map(str, default)) if isinstance(default, list) else getattr(default, "value", default)
-        return f"{words} [{shown}]".replace("%", "%%")
+        return f"{sentence} [{shown}]".replace("%", "%%")
 
 
 _VALUES: dict[Any, str] = {int: "N", float: "NUMBER", str: "TEXT", string_to_bool: "true|false"}
 
 
-def _is_negation(action: argparse.Action) -> bool:
-    return bool(action.option_strings) and action.option_strings[0].startswith("--no_")
+def _field_names(dataclass_types: Sequence[Any]) -> list[str]:
+    return [field.name for dataclass in dataclass_types for field in dataclasses.fields(dataclass)]
 
 
-def _words_of_value(value: Any) -> list[str] | None:
-    """A YAML value as command-line words; `None` leaves the default."""
-    if value is None:
-        return None
+def _argument_texts(value: Any) -> list[str]:
+    """A YAML value as arguments of a command line."""
     if isinstance(value, dict):
         return [json.dumps(value)]
-    if isinstance(value, list):
-        return [str(item) for item in value]
-    return [str(value)]
+    return [str(item) for item in value] if isinstance(value, list) else [str(value)]
 
 
 class _StrictLoader(yaml.SafeLoader):

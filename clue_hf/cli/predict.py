@@ -24,11 +24,10 @@ from ..inputs.table_columns import TableColumn
 from ..inputs.table_rows import TableInputs
 from ..models.uncertainty_file import read_uncertainty
 from ..predictors.loading import read_config
-from ..settings import setting
+from ..settings import check_minimum, setting
 from ..training.locks import alone
-from .arguments import EvaluateArguments
+from .arguments import FILE_TYPES
 from .parser import ConfigParser
-from .train import TYPES
 
 
 FORMATS = ("jsonl", "csv", "tsv", "txt")
@@ -55,21 +54,24 @@ class PredictArguments:
     level: float = setting(0.95, "Numbers: probability of the interval.")
     return_tokens: bool = setting(False, "Texts: add each token's probability and entropy.")
     scorer: str | None = setting(None, "Texts: the uncertainty (default: as calibrated, or perplexity).")
-    mc_samples: int | None = setting(None, "Passes with dropout (default: as calibrated or trained).")
-    max_new_tokens: int | None = setting(None, "Texts: longest output (default: as calibrated, or 128).")
+    mc_samples: int | None = setting(
+        None, "Number of MC-dropout forward passes to average (default: as calibrated or trained)."
+    )
+    max_new_tokens: int | None = setting(
+        None, "Texts: maximum length of the output in tokens (default: as calibrated, or 128)."
+    )
     dtype: str = setting("float32", "Precision of the model: float32, bfloat16, float16.")
-    batch_size: int = setting(16, "Inputs per batch.")
-    resume: bool = setting(False, "Continue what was interrupted.")
+    batch_size: int = setting(16, "Number of inputs per batch.")
+    resume: bool = setting(False, "Continue an interrupted run.")
 
     def __post_init__(self) -> None:
         if not self.input or not self.output:
             raise ValueError("Give `input` and `output`: --input rows.jsonl --output answers.jsonl")
-        if self.batch_size < 1:
-            raise ValueError(f"`batch_size` must be at least 1, but is {self.batch_size}.")
+        check_minimum(1, batch_size=self.batch_size)
 
 
 GROUPS = {
-    "Options": ["config", "input", "output", "resume", "batch_size", "dtype", "mc_samples", "help"],
+    "Options": ["input", "output", "resume", "batch_size", "dtype", "mc_samples"],
     "Answers": ["abstain_at_risk", "min_quality", "level", "return_tokens", "scorer", "max_new_tokens"],
     "Columns": ["text_column", "image_column"],
 }  # fmt: skip
@@ -78,23 +80,17 @@ DESCRIPTION = """MODEL is a Hub id or a folder. Answers every row of a file: tex
 table, as the model takes them. The answers stand in --output, in the same order: generated_text (or label and score;
 or mean, std and interval), uncertainty, and, once the model is calibrated, confidence, percentile and abstain."""
 
-EXAMPLES = """Examples:
-  clue-hf predict out/quickstart/clue --input sources.txt --output answers.jsonl
-  clue-hf predict out/quickstart/clue --input rows.jsonl --text_column source --output answers.jsonl --resume true
-  clue-hf predict out/quickstart_digits/clue --input images.csv --output answers.jsonl --abstain_at_risk 0.05"""
+EXAMPLES = """
+clue-hf predict out/quickstart/clue --input sources.txt --output answers.jsonl
+clue-hf predict out/quickstart/clue --input rows.jsonl --text_column source --output answers.jsonl --resume true
+clue-hf predict out/quickstart_digits/clue --input images.csv --output answers.jsonl --abstain_at_risk 0.05"""
 
 
-def command(words: Sequence[str]) -> int:
+def command(argv: Sequence[str]) -> int:
     """Runs `clue-hf predict`; returns its exit code."""
-    parser = ConfigParser(
-        (PredictArguments,), GROUPS, (), EXAMPLES, (*TYPES, EvaluateArguments), prog="clue-hf predict MODEL",
-        description=DESCRIPTION,
-    )  # fmt: skip
-    model, rest = (words[0], words[1:]) if words and not words[0].startswith("-") else (None, words)
-    [arguments] = parser.parse(rest)
-    if model is None:
-        raise UserError("Which model? clue-hf predict MODEL --input rows.jsonl --output answers.jsonl")
-    arguments.input = _checked(arguments.input)
+    parser = ConfigParser("clue-hf predict MODEL", (PredictArguments,), DESCRIPTION, EXAMPLES, GROUPS, FILE_TYPES)
+    model, arguments = parser.parse(argv)
+    arguments.input = _check_input(arguments.input)
     count = sum(1 for _ in read_rows(arguments.input))  # mistakes in the file show before the model is loaded
     if count == 0:
         raise UserError(f"input {arguments.input!r} has no rows.")
@@ -111,8 +107,8 @@ def command(words: Sequence[str]) -> int:
             with ResumableLog(output, unfinished, _signature(model, arguments), arguments.resume) as log:
                 done = predict_file(model, arguments, log, count)
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"what is finished is kept in {unfinished}; --resume true continues.") from None
-    print(f"{count:,} answers in {arguments.output}" + (f" ({done:,} of them from before)." if done else "."))
+            raise KeyboardInterrupt(f"finished rows are kept in {unfinished}; --resume true continues.") from None
+    print(f"{count:,} answers in {arguments.output}" + (f" ({done:,} of them from an earlier run)." if done else "."))
     return 0
 
 
@@ -143,10 +139,10 @@ def predict_file(model: str, arguments: PredictArguments, log: ResumableLog, cou
 
 
 def _inputs(pipe: UncertaintyPipeline, rows: list[dict[str, Any]], first_row: int, arguments: PredictArguments) -> Any:
-    """What the model takes of some rows."""
     inputs = getattr(pipe.predictor, "inputs", None)
     if isinstance(inputs, TableInputs):
-        return [_typed(row, inputs.processing_class.columns) for row in rows] if _is_csv(arguments) else rows
+        is_csv = file_kind(str(arguments.input)) in SEPARATORS
+        return [_typed(row, inputs.processing_class.columns) for row in rows] if is_csv else rows
     images = isinstance(inputs, ImageInputs)
     named, option = (arguments.image_column, "image_column") if images else (arguments.text_column, "text_column")
     values = []
@@ -157,12 +153,10 @@ def _inputs(pipe: UncertaintyPipeline, rows: list[dict[str, Any]], first_row: in
             raise UserError(f"{where} has the columns {', '.join(row)}: cannot infer which to use. Set --{option}.")
         check_column(list(row), column, f"{where}: {option}")
         [value] = column_values({name: [value] for name, value in row.items()}, column, f"{where}: {option}")
-        values.append(_beside(str(arguments.input), value) if images and isinstance(value, str) else value)
+        if images and isinstance(value, str):  # a path from the folder of the file on
+            value = str(Path(str(arguments.input)).expanduser().parent / Path(value).expanduser())
+        values.append(value)
     return values
-
-
-def _is_csv(arguments: PredictArguments) -> bool:
-    return file_kind(str(arguments.input)) in SEPARATORS
 
 
 def _typed(row: dict[str, str], columns: list[TableColumn]) -> dict[str, str]:
@@ -181,11 +175,6 @@ def _typed(row: dict[str, str], columns: list[TableColumn]) -> dict[str, str]:
     return typed
 
 
-def _beside(file: str, path: str) -> str:
-    """A path in a file, from the file's own folder on."""
-    return str(Path(file).expanduser().parent / Path(path).expanduser())
-
-
 def _signature(model: str, arguments: PredictArguments) -> dict[str, Any]:
     """What the answers depend on."""
     settings = {name: value for name, value in asdict(arguments).items() if name not in HOW_TO_RUN}
@@ -193,7 +182,7 @@ def _signature(model: str, arguments: PredictArguments) -> dict[str, Any]:
     return {"model": model, "calibration": calibration, **settings}
 
 
-def _checked(path: str) -> str:
+def _check_input(path: str) -> str:
     """The file of inputs; raises where there is none, or none that can be read row by row."""
     file = Path(path).expanduser()
     if not file.is_file():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import UserError
 from ..hub.push import push_folder
 from ..settings import setting
 from .parser import ConfigParser
@@ -21,35 +20,22 @@ class PushArguments:
     include_examples: bool = setting(False, "Also upload the report's examples, which hold the rows of your data.")
 
 
-GROUPS = {"Options": ["config", "private", "revision", "commit_message", "include_examples", "help"]}
-
 DESCRIPTION = """DIR is the folder of a model, REPO_ID its name on the Hub. Uploads, in one commit, the model
 (safetensors), its tokenizer or processor, uncertainty.json and what it names, README.md (made if there is none) and
 the report without its examples; nothing else: no training_args.bin, no optimizer states, no checkpoints, no logs.
 Files that hold a token are refused. A push that fails leaves the repository as it was."""
 
-EXAMPLES = """Examples:
-  clue-hf push out/quickstart/clue me/phrases --private
-  clue-hf push out/quickstart/clue me/phrases --revision v2 --commit_message "alpha 0.5" """
+EXAMPLES = """
+clue-hf push out/quickstart/clue me/phrases --private
+clue-hf push out/quickstart/clue me/phrases --revision v2 --commit_message "alpha 0.5"
+"""
 
 
-def command(words: Sequence[str]) -> int:
+def command(argv: Sequence[str]) -> int:
     """Runs `clue-hf push`; returns its exit code."""
-    parser = ConfigParser(
-        (PushArguments,), GROUPS, (), EXAMPLES, prog="clue-hf push DIR REPO_ID", description=DESCRIPTION
-    )
-    count = next((place for place, word in enumerate(words[:2]) if word.startswith("-")), len(words[:2]))
-    [arguments] = parser.parse(words[count:])
-    if count < 2:
-        raise UserError("Which model, and where to? clue-hf push DIR REPO_ID")
-    found = push_folder(
-        words[0],
-        words[1],
-        arguments.private or None,
-        arguments.revision,
-        arguments.commit_message,
-        arguments.include_examples,
-        verbose=True,
-    )
-    print(f"Uploaded: {found.repo_url}")
+    parser = ConfigParser("clue-hf push DIR REPO_ID", (PushArguments,), DESCRIPTION, EXAMPLES)
+    folder, repo_id, arguments = parser.parse(argv)
+    options = {**vars(arguments), "private": arguments.private or None}
+    commit = push_folder(folder, repo_id, **options, verbose=True)
+    print(f"Uploaded: {commit.repo_url}")
     return 0

@@ -15,9 +15,10 @@ from ..data.columns import check_column, column_values
 from ..data.loading import load_file
 from ..data.needs import bad_values
 from ..errors import UserError
+from ..functional import check_choice
 from ..metrics import format_metric, metric_definitions, metric_info, rejection_reports
 from ..metrics.arrays import NAN_POLICIES
-from ..settings import setting
+from ..settings import check_minimum, setting
 from ..tables import markdown_table
 from .parser import ConfigParser
 
@@ -43,34 +44,23 @@ class ScoreArguments:
     def __post_init__(self) -> None:
         if not self.file:
             raise ValueError("`file` is missing: --file predictions.jsonl")
-        if self.nan_policy not in NAN_POLICIES:
-            raise ValueError(f"`nan_policy` must be one of {', '.join(NAN_POLICIES)}, not {self.nan_policy!r}.")
-        if self.on_bad_row not in POLICIES:
-            raise ValueError(f"`on_bad_row` must be one of {', '.join(POLICIES)}, not {self.on_bad_row!r}.")
-        if self.resamples < 0:
-            raise ValueError(f"`resamples` must not be negative, but is {self.resamples}.")
+        check_choice("nan_policy", self.nan_policy, NAN_POLICIES)
+        check_choice("on_bad_row", self.on_bad_row, POLICIES)
+        check_minimum(0, resamples=self.resamples)
 
-
-GROUPS = {
-    "Options": [
-        "config", "file", "uncertainty_columns", "quality_column", "nan_policy", "on_bad_row", "resamples", "output",
-        "help",
-    ],
-}  # fmt: skip
 
 DESCRIPTION = """Computes from a file with an uncertainty and a quality per output how well the one tells the other:
 the prediction rejection ratio (1: as good as knowing the quality, 0: useless), with all and with at most half of the
 outputs rejected, areas, AURC, E-AURC, AUGRC, risk at coverage, coverage at risk (these need a quality from 0 to 1)."""
 
-EXAMPLES = """Examples:
-  clue-hf score --file predictions.jsonl
-  clue-hf score --file predictions.csv.gz --uncertainty_columns msp pmi --quality_column bleu --output out.json"""
+EXAMPLES = """
+clue-hf score --file predictions.jsonl
+clue-hf score --file predictions.csv.gz --uncertainty_columns msp pmi --quality_column bleu --output out.json"""
 
 
-def command(words: Sequence[str]) -> int:
+def command(argv: Sequence[str]) -> int:
     """Runs `clue-hf score`; returns its exit code."""
-    parser = ConfigParser((ScoreArguments,), GROUPS, (), EXAMPLES, prog="clue-hf score", description=DESCRIPTION)
-    [arguments] = parser.parse(words)
+    [arguments] = ConfigParser("clue-hf score", (ScoreArguments,), DESCRIPTION, EXAMPLES).parse(argv)
     bad_rows = BadRows(arguments.on_bad_row)
     reports = score_file(arguments, bad_rows)
     print("\n\n".join([_table(reports), *bad_rows.summaries()]))

@@ -5,24 +5,26 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..config import CLUEConfig
 from ..data.loading import DataArguments
 from ..errors import UserError
 from ..experiments.arguments import RunArguments
+from ..experiments.experiment import Experiment
 from ..experiments.make import load_data, make_experiment
 from ..hub.escape import without_secret_options
 from ..models.arguments import LoraArguments, ModelArguments, check_model
-from .arguments import DATA_ALTERNATIVES, EvaluateArguments
+from .arguments import DATA_OPTIONS, FILE_TYPES, SPLIT_OPTIONS, TRAINING_TYPES
 from .launch import launch, must_launch
 from .parser import ConfigParser
 
 
 GROUPS = {
-    "Run": ["config", "output_dir", "baseline", "quality", "num_processes", "accelerate_config", "seed",
-            "resume_from_checkpoint", "help", "help_all"],
+    "Run": ["output_dir", "baseline", "quality", "num_processes", "accelerate_config", "seed",
+            "resume_from_checkpoint"],
     "Objective": ["objective", "alpha", "level", "clue_gradient", "plain_steps", "plain_epochs", "alpha_warmup_steps",
                   "label_smoothing_factor", "mc_samples",
                   "plain_mc_samples", "variance_head", "fused_head"],
@@ -30,12 +32,9 @@ GROUPS = {
     "Model": ["model_name_or_path", "tokenizer_name", "model_type", "model_preset", "dropout", "config_overrides",
               "tokenizer_vocab_size", "task", "dtype"],
     "LoRA": ["use_peft", "lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "lora_modules_to_save"],
-    "Data": ["dataset_name", "dataset_config", "dataset_revision", "train_file", "validation_file", "test_file",
-             "source_column", "target_column", "image_column", "label_column", "binary_task", "image_size", "augment",
-             "source_prefix", "max_source_length", "max_target_length",
-             "categorical_columns", "ignored_columns",
-             "train_split", "validation_split", "test_split", "split_column", "validation_fraction", "test_fraction",
-             "max_train_samples", "max_eval_samples", "report_splits", "on_bad_row"],
+    "Data": [*DATA_OPTIONS, "max_target_length", "binary_task", "image_size", "augment", "categorical_columns",
+             "ignored_columns", *SPLIT_OPTIONS, "max_train_samples", "max_eval_samples", "report_splits",
+             "on_bad_row"],
     "Training": ["num_train_epochs", "max_steps", "per_device_train_batch_size", "per_device_eval_batch_size",
                  "gradient_accumulation_steps", "learning_rate", "lr_scheduler_type", "warmup_steps", "optim",
                  "optim_args", "weight_decay", "max_grad_norm", "bf16", "gradient_checkpointing", "torch_compile",
@@ -52,57 +51,60 @@ DESCRIPTION = """Trains a model so that its uncertainty matches its error: loss 
 (the same of each example), and models that predict numbers (squared error and variance). Options may stand in the YAML
 file, without the dashes; the command line wins."""
 
-EXAMPLES = """Examples:
-  clue-hf train configs/quickstart/t5_phrases.yaml
-  clue-hf train configs/t5_small_opus_books.yaml --alpha 0.9 --learning_rate 1e-4
-  clue-hf train configs/t5_small_opus_books.yaml --train_file pairs.jsonl.gz --source_column en --target_column fr"""
-
-# where the model comes from: what the command line says replaces the other way in the file
-ALTERNATIVES = (
-    DATA_ALTERNATIVES,
-    ({"model_name_or_path"}, {"model_type", "tokenizer_vocab_size"}),
-    ({"tokenizer_name"}, {"tokenizer_vocab_size"}),
-)
-
-TYPES = (RunArguments, ModelArguments, LoraArguments, DataArguments, CLUEConfig)
+EXAMPLES = """
+clue-hf train configs/quickstart/t5_phrases.yaml
+clue-hf train configs/t5_small_opus_books.yaml --alpha 0.9 --learning_rate 1e-4
+clue-hf train configs/t5_small_opus_books.yaml --train_file pairs.jsonl.gz --source_column en --target_column fr"""
 
 
 def make_parser() -> ConfigParser:
-    return ConfigParser(
-        TYPES, GROUPS, ALTERNATIVES, EXAMPLES, (EvaluateArguments,), prog="clue-hf train", description=DESCRIPTION
+    return ConfigParser("clue-hf train", TRAINING_TYPES, DESCRIPTION, EXAMPLES, GROUPS, FILE_TYPES)
+
+
+def command(argv: Sequence[str]) -> int:
+    """Runs `clue-hf train`; returns its exit code."""
+    run, *arguments, config = make_parser().parse(argv)
+    objectives = [run.baseline, config.objective] if run.baseline else [config.objective]
+    return run_experiment(
+        "train",
+        argv,
+        (run, *arguments, config),
+        lambda experiment: experiment.run(objectives),
+        "--resume_from_checkpoint true continues from the last checkpoint.",
     )
 
 
-def command(words: Sequence[str]) -> int:
-    """Runs `clue-hf train`; returns its exit code."""
-    run, model, lora, data, config = make_parser().parse(words)
-    check_directory(config.output_dir)
-    if must_launch(run.num_processes):
+def run_experiment(
+    name: str,
+    argv: Sequence[str],
+    arguments: tuple[RunArguments, ModelArguments, LoraArguments, DataArguments, CLUEConfig],
+    run: Callable[[Experiment], Any],
+    after_interruption: str,
+) -> int:
+    """Runs an experiment here, or starts the command again on several processes; returns the exit code."""
+    run_arguments, model, lora, data, config = arguments
+    output = str(config.output_dir)
+    if os.path.exists(output) and not os.path.isdir(output):
+        raise UserError(f"output_dir {output!r} is a file.")
+    if must_launch(run_arguments.num_processes):
         check_model(model)  # mistakes show here, once
         load_data(model, data, config)
-        return launch("train", words, run.num_processes, run.accelerate_config)
+        return launch(name, argv, run_arguments.num_processes, run_arguments.accelerate_config)
     with config.main_process_first(desc="loading the data"):
         splits = load_data(model, data, config)
-    command_line = f"{_as_typed()} {shlex.join(without_secret_options(words))}"
-    experiment = make_experiment(model, lora, config, splits, run, data, command_line)
+    command_line = f"{_as_typed(name)} {shlex.join(without_secret_options(argv))}"
+    experiment = make_experiment(model, lora, config, splits, run_arguments, data, command_line)
     try:
-        experiment.run([run.baseline, config.objective] if run.baseline else [config.objective])
+        run(experiment)
     except KeyboardInterrupt:
-        advice = "--resume_from_checkpoint true continues from the last checkpoint."
-        raise KeyboardInterrupt(advice) from None
+        raise KeyboardInterrupt(after_interruption) from None
     return 0
 
 
-def _as_typed() -> str:
+def _as_typed(name: str) -> str:
     """How this command was started, for the commands it suggests."""
     script = Path(sys.argv[0])
     if script.name != "train.py":
-        return "clue-hf train"
+        return f"clue-hf {name}"
     python = Path(sys.executable)
     return f"{python.relative_to(Path.cwd()) if python.is_relative_to(Path.cwd()) else 'python'} {script}"
-
-
-def check_directory(path: str) -> None:
-    """Raises where the folder to write to is a file."""
-    if os.path.exists(path) and not os.path.isdir(path):
-        raise UserError(f"output_dir {path!r} is a file.")

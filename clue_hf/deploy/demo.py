@@ -21,7 +21,6 @@ from ..posthoc import AbstentionThreshold
 from ..predictors.base import Answer
 from ..predictors.numbers import NumberPredictor
 from ..predictors.text import TextPredictor
-from ..tables import format_number
 from .pipeline import CALIBRATE, UncertaintyPipeline
 
 
@@ -58,7 +57,6 @@ class Demo:
         return self.answer_html(answer), answer["uncertainty"], self.verdict_html(answer["uncertainty"], risk)
 
     def _input(self, fields: tuple[Any, ...]) -> Any:
-        """The input of the model from the fields of the page."""
         if self.columns:
             values = zip(self.columns, fields, strict=True)
             return {column.name: None if value == "" else value for column, value in values}
@@ -92,15 +90,7 @@ class Demo:
         if uncertainty is None or not self.thresholds:
             return ""
         entry = self.threshold(place)
-        abstains = bool(entry.abstains([uncertainty])[0])
-        if entry.threshold is None:
-            reason = f"No answer could be certified at this risk: {entry.reason}"
-        elif math.isinf(entry.threshold):
-            reason = "At this risk every input may be answered."
-        else:
-            relation = "not below" if abstains else "below"
-            reason = f"The uncertainty {format_number(uncertainty)} is {relation} {format_number(entry.threshold)}."
-        return part_html("verdict", abstains, entry.max_risk, reason)
+        return part_html("verdict", uncertainty, entry, bool(entry.abstains([uncertainty])[0]))
 
     def risk_html(self, place: int) -> str:
         """The risk at this place of the slider."""
@@ -168,7 +158,6 @@ def build_page(demo: Demo) -> Any:
 
 
 def _fields(gr: Any, demo: Demo) -> list[Any]:
-    """The input fields."""
     if demo.takes_images:
         return [gr.Image(type="pil", sources=["upload", "clipboard"], label="Image", elem_id="input")]
     if not demo.columns:
@@ -191,7 +180,7 @@ def _risk_slider(gr: Any, demo: Demo) -> tuple[Any, Any]:
     last = max(len(demo.thresholds) - 1, 0)
     finite = [place for place, entry in enumerate(demo.thresholds) if math.isfinite(entry.threshold or math.inf)]
     start = finite[-1] if finite else last  # some inputs are answered, some are not
-    risk_text = gr.HTML(demo.risk_html(start), elem_id="told")
+    risk_text = gr.HTML(demo.risk_html(start), elem_id="risk-text")
     movable = len(demo.thresholds) > 1
     slider = gr.Slider(0, max(last, 1), start, step=1, label="Target risk", visible=movable, elem_id="risk")
     return slider, risk_text

@@ -21,6 +21,7 @@ from ..posthoc.calibration_file import UncertaintyCalibration
 from ..predictors.base import Answer, Predictor
 from ..predictors.loading import load_predictor, read_config, text_predictor
 from ..predictors.text import TextPredictor
+from ..settings import check_minimum
 
 
 logger = logging.get_logger(__name__)
@@ -57,7 +58,8 @@ class UncertaintyPipeline:
     def __init__(
         self, predictor: Predictor, deployed: UncertaintyCalibration | None = None, batch_size: int = 16
     ) -> None:
-        self.predictor, self.batch_size = predictor, _checked(batch_size)
+        check_minimum(1, batch_size=batch_size)
+        self.predictor, self.batch_size = predictor, batch_size
         self.deployed = None if deployed is not None and deployed.scorer != predictor.scorer else deployed
         self._notice_differences(deployed)
 
@@ -88,7 +90,7 @@ class UncertaintyPipeline:
                 Texts: the uncertainty, a name in [`~clue_hf.scorers.SCORERS`]. By default the one that the model was
                 calibrated with, or `"perplexity"`.
             mc_samples (`int`, *optional*):
-                Passes with dropout, whose mean counts; by default as it was calibrated or trained.
+                Number of MC-dropout forward passes to average; by default as it was calibrated or trained.
             batch_size (`int`, *optional*, defaults to 16):
                 Inputs that run through the model together.
             generation:
@@ -96,10 +98,13 @@ class UncertaintyPipeline:
                 takes, such as `num_beams`; by default as it was calibrated. Classifiers and regressors of texts:
                 `source_prefix` and `max_source_length`.
         """
-        _check_dtype(dtype)
+        if dtype not in ("float32", "bfloat16", "float16"):
+            raise UserError(f"`dtype` must be one of float32, bfloat16, float16, not {dtype!r}.")
+        if device is None:
+            device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"
         read_config(name)  # says where there is no such model
         deployed = _read(name)
-        predictor = load_predictor(name, _device(device), dtype, scorer, mc_samples, deployed, **generation)
+        predictor = load_predictor(name, device, dtype, scorer, mc_samples, deployed, **generation)
         return cls(predictor, deployed, batch_size)
 
     def __call__(
@@ -143,15 +148,11 @@ class UncertaintyPipeline:
         threshold = self._threshold(abstain_at_risk, min_quality)
         if (return_tokens or num_alternatives) and not isinstance(self.predictor, TextPredictor):
             raise UserError("`return_tokens` and `num_alternatives` are for models that write texts.")
-        if num_alternatives < 0:
-            raise UserError(f"`num_alternatives` must not be negative, but is {num_alternatives}.")
+        check_minimum(0, num_alternatives=num_alternatives)
+        batch_size = self.batch_size if batch_size is None else batch_size
+        check_minimum(1, batch_size=batch_size)
         answers, single = self.predictor.predict(
-            inputs,
-            _checked(self.batch_size if batch_size is None else batch_size),
-            first_row,
-            level=level,
-            return_tokens=return_tokens,
-            num_alternatives=num_alternatives,
+            inputs, batch_size, first_row, level=level, return_tokens=return_tokens, num_alternatives=num_alternatives
         )
         answers = self._explained(answers, threshold)
         return answers[0] if single else answers
@@ -200,8 +201,8 @@ class UncertaintyPipeline:
             )
         ours, theirs = self.predictor.settings, deployed.settings
         if other := [key for key in ours if key in theirs and ours[key] != theirs[key]]:
-            told = ", ".join(f"{key} {ours[key]!r} instead of {theirs[key]!r}" for key in other)
-            logger.warning(f"The model was calibrated with other settings, so its confidence may be off: {told}.")
+            changed = ", ".join(f"{key} {ours[key]!r} instead of {theirs[key]!r}" for key in other)
+            logger.warning(f"The model was calibrated with other settings, so its confidence may be off: {changed}.")
 
 
 def pipeline(name: str, **settings: Any) -> UncertaintyPipeline:
@@ -223,7 +224,7 @@ def pipeline(name: str, **settings: Any) -> UncertaintyPipeline:
 class TextUncertaintyPipeline(Pipeline):
     """
     The same for language models as one of transformers' pipelines: `transformers.pipeline("text-uncertainty",
-    model=...)` once `clue_hf.hub` is imported.
+    model=...)` once `clue_hf.deploy` is imported.
     """
 
     _load_processor = False  # type: ignore[assignment]
@@ -283,20 +284,3 @@ def _read(name: str) -> UncertaintyCalibration | None:
             f"{CALIBRATE.replace('MODEL', name)}"
         )
     return deployed
-
-
-def _device(given: Any) -> Any:
-    if given is not None:
-        return given
-    return torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"
-
-
-def _checked(batch_size: int) -> int:
-    if batch_size < 1:
-        raise UserError(f"`batch_size` must be at least 1, but is {batch_size}.")
-    return batch_size
-
-
-def _check_dtype(dtype: str) -> None:
-    if dtype not in ("float32", "bfloat16", "float16"):
-        raise UserError(f"`dtype` must be one of float32, bfloat16, float16, not {dtype!r}.")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..data.corruptions import SEVERITIES
+from ..data.corruptions import CORRUPTIONS, SEVERITIES
+from ..functional import check_choice
 from ..metrics.quality import QUALITIES
 from ..objectives import OBJECTIVES
 from ..posthoc.error_predictor import ERROR_PREDICTORS
 from ..posthoc.rules import EVERY_CALIBRATOR
 from ..scorers import SCORERS
-from ..settings import known_names, setting
+from ..settings import check_minimum, known_names, setting
 
 
 @dataclass
@@ -42,29 +43,37 @@ class RunArguments:
     )
 
     def __post_init__(self) -> None:
-        if self.quality not in (*QUALITIES, "none"):
-            raise ValueError(f"`quality` must be one of {', '.join(QUALITIES)} or none, not {self.quality!r}.")
+        check_choice("quality", self.quality, (*QUALITIES, "none"))
         self.eval_uncertainty_scorers = known_names("eval_uncertainty_scorers", self.eval_uncertainty_scorers, SCORERS)
         if self.eval_uncertainty and self.quality == "none":
             raise ValueError("`eval_uncertainty` needs a `quality` to judge the outputs by.")
-        if self.baseline is not None and self.baseline not in OBJECTIVES:
-            raise ValueError(f"`baseline` must be one of {', '.join(OBJECTIVES)}, not {self.baseline!r}.")
-        for name in ("num_processes", "ensemble"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1, but is {getattr(self, name)}.")
-        for name, known in (("calibrator", EVERY_CALIBRATOR), ("error_predictor", ERROR_PREDICTORS)):
-            if getattr(self, name) is not None and getattr(self, name) not in known:
-                raise ValueError(f"`{name}` must be one of {', '.join(known)}, not {getattr(self, name)!r}.")
+        check_minimum(1, num_processes=self.num_processes, ensemble=self.ensemble)
+        choices = {"baseline": OBJECTIVES, "calibrator": EVERY_CALIBRATOR, "error_predictor": ERROR_PREDICTORS}
+        for name, known in choices.items():
+            if getattr(self, name) is not None:
+                check_choice(name, getattr(self, name), tuple(known))
+
+
+@dataclass
+class CorruptionArguments:
+    """Corrupted copies of the images to evaluate on."""
+
+    corruption: str | None = setting(None, "Images: also evaluate on corrupted images: gaussian_noise,fog.")
+    severity: str = setting("1-5", "Severities of the corruptions: 1-5, 3, or 1,3,5.")
+
+    def __post_init__(self) -> None:
+        self.corruptions = known_names("corruption", [self.corruption], CORRUPTIONS) if self.corruption else []
+        self.severities = parse_severities(self.severity)
 
 
 def parse_severities(text: str) -> list[int]:
     """Severities from `3`, `1-5` or `1,3,5`."""
-    found: list[int] = []
+    severities: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
             raise ValueError(f"`severity` must be like 3, 1-5 or 1,3,5, not {text!r}.")
-        found += range(int(first), int(last or first) + 1)
-    if not found or not set(found) <= set(SEVERITIES):
+        severities.update(range(int(first), int(last or first) + 1))
+    if not severities or not severities <= set(SEVERITIES):
         raise ValueError(f"`severity` goes from {SEVERITIES[0]} to {SEVERITIES[-1]}, but is {text!r}.")
-    return sorted(set(found))
+    return sorted(severities)

@@ -30,7 +30,7 @@ from ..training.checkpoints import last_whole_checkpoint
 from ..training.locks import claimed
 from ..versions import package_versions
 from .costs import cost_clock
-from .experiment import Experiment, Outcome
+from .experiment import Experiment, Outcome, needs_variance_head
 from .predictions import PredictingExperiment
 
 
@@ -49,16 +49,9 @@ OWN_SETTINGS = (
 class Method:
     """
     An objective, with settings of its own: `clue`, `clue:alpha=0.5`, `clue:mc_samples=10:clue_gradient=uncertainty`.
-
-    Args:
-        name (`str`):
-            What the table calls it.
-        objective (`str`):
-            A name in [`~clue_hf.objectives.OBJECTIVES`].
-        settings (`dict`):
-            Values of [`CLUEConfig`].
     """
 
+    #: Its name in the table, its name in [`~clue_hf.objectives.OBJECTIVES`], and values of [`CLUEConfig`].
     name: str
     objective: str
     settings: dict[str, Any]
@@ -107,8 +100,8 @@ class Cell:
     def is_finished(self) -> bool:
         return (self.folder / "cell.json").exists()
 
-    def told(self) -> dict[str, Any]:
-        """What was kept about a finished cell."""
+    def record(self) -> dict[str, Any]:
+        """What is stored about a finished cell: times, memory, date, machine and versions."""
         return json.loads((self.folder / "cell.json").read_text())
 
     def outcome(self, view: str) -> Outcome:
@@ -116,8 +109,8 @@ class Cell:
         path = self.folder / f"{view}.npz"
         if not path.exists():
             raise UserError(f"{path} is missing: this cell was run without {view!r}. Delete its folder to redo it.")
-        with np.load(path) as found:
-            return dict(found)
+        with np.load(path) as arrays:
+            return dict(arrays)
 
     def needed(self, experiment: Experiment, config: CLUEConfig) -> Cell | None:
         """The cell that has to be finished first: the plain part of this seed, trained once for all methods."""
@@ -127,11 +120,11 @@ class Cell:
         name = experiment.start_name(own)
         settings = {key: getattr(own, key) for key in ("plain_steps", "plain_epochs")}
         name += "".join(f",{key}={value}" for key, value in settings.items() if value != getattr(config, key))
-        settings["variance_head"] = own.variance_head or own.objective == "nll"  # what is resumed must have it
+        settings["variance_head"] = needs_variance_head(own)  # what is resumed must have it
         return PlainStart(Method(name, experiment.plain_objective, settings), self.seed, self.output)
 
     def run(self, experiment: Experiment, config: CLUEConfig) -> dict[str, Any]:
-        """Trains and keeps what is predicted; returns what is to be recorded."""
+        """Trains and stores what is predicted; returns what else is to be recorded."""
         own = self.method.config(config, self.seed, self.folder / "model")
         start = self.needed(experiment, config)
         if start:  # with another objective than the plain one
@@ -140,21 +133,13 @@ class Cell:
         if is_main_process():
             for checkpoint in (self.folder / "model").glob("checkpoint-*"):
                 shutil.rmtree(checkpoint)
-        self._keep(experiment.views(trainer))
+        self._store(experiment.views(trainer))
         return dataclasses.asdict(times)
 
-    def _keep(self, views: Iterable[tuple[str, Outcome]]) -> None:
+    def _store(self, views: Iterable[tuple[str, dict[str, Any]]]) -> None:
         for view, arrays in views:
-            kept: dict[str, Any] = arrays
             if is_main_process():
-                np.savez_compressed(self.folder / f"{view}.npz", **kept)
-
-    def finish(self, experiment: Experiment, config: CLUEConfig) -> None:
-        """Runs it. `cell.json` comes last: without it, the cell is done again."""
-        start = cost_clock()
-        told = {"method": self.method.name, "seed": self.seed, **self.run(experiment, config)}
-        if is_main_process():
-            write_json(self.folder / "cell.json", {**told, "cost": cost_clock() - start, **surroundings()})
+                np.savez_compressed(self.folder / f"{view}.npz", **arrays)
 
 
 @dataclass(frozen=True)
@@ -195,9 +180,9 @@ class ErrorPredictorCell(Cell):
     def run(self, experiment: Experiment, config: CLUEConfig) -> dict[str, Any]:
         assert isinstance(experiment, PredictingExperiment)
         own = self.main.method.config(config, self.seed, self.folder / "model")
-        found = {name: self.main.outcome(name) for name, _ in experiment.datasets()}
-        second, _ = experiment.predict_errors(found, own, self.folder / "model")
-        self._keep(second.items())
+        outcomes = {name: self.main.outcome(name) for name, _ in experiment.datasets()}
+        with_errors, _ = experiment.predict_errors(outcomes, own, self.folder / "model")
+        self._store(with_errors.items())
         return {}
 
 
@@ -207,11 +192,11 @@ def make_cells(
     """Every method with every seed, seed by seed, so that an interrupted comparison has whole rows early."""
     cells: list[Cell] = []
     for seed in seeds:
-        of_seed = {method.name: Cell(method, seed, output) for method in methods}
-        cells += of_seed.values()
+        trained = {method.name: Cell(method, seed, output) for method in methods}
+        cells += trained.values()
         if error_predictor:
             method = Method(f"{baseline} + {error_predictor}", "mse", {})
-            cells.append(ErrorPredictorCell(method, seed, output, of_seed[baseline]))
+            cells.append(ErrorPredictorCell(method, seed, output, trained[baseline]))
     return cells
 
 
@@ -229,7 +214,7 @@ def run_cells(cells: list[Cell], experiment: Experiment, config: CLUEConfig) -> 
                 waits = False
         if left:
             if not waits:
-                say(f"Waiting for {len(left)} cells that another command works on.")
+                say(f"Waiting for {len(left)} cells that another command is running.")
             waits = True
             time.sleep(PAUSE)
 
@@ -244,9 +229,12 @@ def finish(cell: Cell, experiment: Experiment, config: CLUEConfig, place: str = 
             return False
         if not cell.is_finished:
             say(f"{place}{cell.method.name}, seed {cell.seed}")
-            cell.finish(experiment, config)
+            start = cost_clock()
+            record = {"method": cell.method.name, "seed": cell.seed, **cell.run(experiment, config)}
+            if is_main_process():  # it comes last: without it, the cell is run again
+                write_json(cell.folder / "cell.json", {**record, "cost": cost_clock() - start, **surroundings()})
         elif place.strip():
-            say(f"{place}{cell.method.name}, seed {cell.seed}: finished before")
+            say(f"{place}{cell.method.name}, seed {cell.seed}: already finished")
         process_state().wait_for_everyone()
     return True
 
@@ -259,15 +247,12 @@ def by_method(cells: list[Cell]) -> Iterator[tuple[str, list[Cell]]]:
 
 def surroundings() -> dict[str, Any]:
     """When and where a cell was run."""
+    accelerator = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
     return {
         "date": datetime.now(UTC).date().isoformat(),
-        "machine": f"{os.cpu_count()} processor cores, {platform.machine()}{_accelerator()}",
+        "machine": f"{os.cpu_count()} processor cores, {platform.machine()}{accelerator}",
         "versions": package_versions(),
     }
-
-
-def _accelerator() -> str:
-    return f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
 
 
 def is_main_process() -> bool:

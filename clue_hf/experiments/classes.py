@@ -15,7 +15,6 @@ from ..data.image_dataset import ImageDataset, image_dataset
 from ..data.labels import class_names, label_numbers
 from ..errors import UserError
 from ..inputs.base import InputSettings
-from ..inputs.images import make_transform
 from ..inputs.labels import Labelled, class_rows, make_inputs
 from ..metrics import (
     METRICS,
@@ -27,7 +26,7 @@ from ..metrics import (
     ood_report,
 )
 from ..models.arguments import VISION, make_classifier, make_regressor
-from ..models.loading import load_config, load_image_processor, load_tokenizer
+from ..models.loading import load_config
 from ..posthoc import CALIBRATORS, ErrorNormalizer, ensemble_probabilities
 from ..predictors.classes import ClassPredictor
 from ..trainer import CLUETrainer
@@ -56,10 +55,9 @@ class ClassificationExperiment(PredictingExperiment):
     definitions: ClassVar = metric_definitions(METRICS["classes"], "classes")
     task = "classification"
     family = "classes"
-    calibrators: ClassVar = tuple(CALIBRATORS)
     columns: Sequence[str] = COLUMNS
     tradeoffs: ClassVar = (("error", "ece"), ("nll", "alignment_error"))
-    kept = "Accuracy of the answers kept"
+    curve_label = "Accuracy of the answers kept"
     corruptions: Sequence[str] = ()
     severities: Sequence[int] = ()
     reading = (
@@ -77,6 +75,7 @@ class ClassificationExperiment(PredictingExperiment):
             self._prepare_images(binary_task)
         else:
             self._prepare_texts()
+        self.processing_class = self.load_processing_class()
         self.inputs = make_inputs(self.processing_class, InputSettings.from_config(config))
 
     def _check_settings(self, binary_task: str | None) -> None:
@@ -96,7 +95,6 @@ class ClassificationExperiment(PredictingExperiment):
         _, label = find_text_columns(train.column_names, self.config.source_column, self.config.label_column)
         self.names = self._in_order_of_model(class_names(train, label))
         _check_number_of_classes(label_numbers(train, label, self.names), self.names)
-        self.processing_class = load_tokenizer(str(self.model.tokenizer_name or self.model.model_name_or_path))
 
     def _prepare_images(self, binary_task: str | None) -> None:
         """All splits as pixels with the same class numbers, and how they are normalised."""
@@ -113,10 +111,6 @@ class ClassificationExperiment(PredictingExperiment):
         self.splits: dict[str, ImageDataset] = splits
         self.names, self.num_channels = splits["train"].names, splits["train"].num_channels
         _check_number_of_classes(splits["train"].labels, self.names)
-        if self.model.model_type == VISION:
-            self.processing_class = make_transform(splits["train"], self.config.image_size).processor()
-        else:
-            self.processing_class = load_image_processor(str(self.model.model_name_or_path))
 
     def _in_order_of_model(self, names: list[str]) -> list[str]:
         """The classes of the data in the order of a trained model that has the same ones: its outputs are theirs."""
@@ -188,30 +182,33 @@ class ClassificationExperiment(PredictingExperiment):
         return {"": self.headings([*flipped, *COLUMNS, *(() if view in self.report_splits else OOD_COLUMNS)])}
 
     def measure(self, view: str, outcomes: Callable[[str], Outcome], resamples: int) -> dict[str, Measured]:
-        found, tau = outcomes(view), None
+        outcome, tau = outcomes(view), None
+        probabilities, uncertainty = np.exp(outcome["log_probabilities"]), _uncertainty(outcome)
         if VALIDATION in self.splits:
             tau = best_threshold(_uncertainty(outcomes(VALIDATION)), _wrong(outcomes(VALIDATION)))
         measured = classification_report(
-            np.exp(found["log_probabilities"]), found["labels"], _uncertainty(found), resamples, tau, rejection=False
+            probabilities, outcome["labels"], uncertainty, resamples, tau, rejection=False
         )
         if view in self.report_splits:
             return measured
         inside = outcomes(next(split for split in self.report_splits if view.startswith(f"{split}-")))
-        return {**measured, **ood_report(_uncertainty(inside), _uncertainty(found), resamples)}
+        return {**measured, **ood_report(_uncertainty(inside), uncertainty, resamples)}
 
     def judged(self, outcome: Outcome) -> tuple[dict[str, np.ndarray], np.ndarray]:
         return {"uncertainty": _uncertainty(outcome)}, 1.0 - _wrong(outcome)
 
 
 def _check_number_of_classes(labels: np.ndarray, names: list[str]) -> None:
-    found = np.unique(labels)
-    if len(found) < 2:
-        raise UserError(f"All training rows are of the class {names[found[0]]!r}: a classifier needs two or more.")
+    present = np.unique(labels)
+    if len(present) < 2:
+        raise UserError(f"All training rows are of the class {names[present[0]]!r}: a classifier needs two or more.")
 
 
-def _uncertainty(found: Outcome) -> np.ndarray:
-    return found["uncertainty"] if "uncertainty" in found else normalized_entropy(np.exp(found["log_probabilities"]))
+def _uncertainty(outcome: Outcome) -> np.ndarray:
+    if "uncertainty" in outcome:
+        return outcome["uncertainty"]
+    return normalized_entropy(np.exp(outcome["log_probabilities"]))
 
 
-def _wrong(found: Outcome) -> np.ndarray:
-    return found["log_probabilities"].argmax(-1) != found["labels"]
+def _wrong(outcome: Outcome) -> np.ndarray:
+    return outcome["log_probabilities"].argmax(-1) != outcome["labels"]

@@ -86,7 +86,7 @@ class StepTimer(TrainerCallback):
         self.epochs[self._epoch_is_plain].append(_since(self._epoch))
 
     def times(self) -> Times:
-        steps, epochs = (found[False] or found[True] for found in (self.steps, self.epochs))
+        steps, epochs = (durations[False] or durations[True] for durations in (self.steps, self.epochs))
         return Times(
             seconds_per_step=_median(wall for wall, _ in steps),
             step_cost=_median(cost for _, cost in steps),
@@ -105,5 +105,5 @@ def _since(start: tuple[float, float]) -> tuple[float, float]:
 
 
 def _median(seconds: Iterable[float]) -> float:
-    found = list(seconds)
-    return statistics.median(found) if found else float("nan")
+    values = list(seconds)
+    return statistics.median(values) if values else float("nan")

@@ -22,6 +22,8 @@ from ..metrics import Measured, format_metric, metric_info
 from ..models.arguments import LoraArguments, ModelArguments
 from ..models.uncertainty_file import UNCERTAINTY_FILE
 from ..objectives import OBJECTIVES, check_suits
+from ..posthoc.error_predictor import ERROR_PREDICTORS
+from ..posthoc.rules import CALIBRATORS_OF
 from ..tables import markdown_table
 from ..trainer import CLUETrainer
 from ..training.checkpoints import checkpoints
@@ -36,6 +38,8 @@ logger = logging.get_logger(__name__)
 
 #: What a model predicts for some data, as arrays by name.
 Outcome = dict[str, np.ndarray]
+#: A method of a comparison: the baseline's seeds as one model.
+ENSEMBLE = "ensemble"
 
 
 class Experiment(ABC):
@@ -75,8 +79,8 @@ class Experiment(ABC):
     @abstractmethod
     def reports(self, trainer: CLUETrainer, config: CLUEConfig) -> Iterator[tuple[str, str, dict[str, Any]]]:
         """
-        What is found about a trained model, and about what follows the training, on each split: the name of a row of
-        the table, the split, and its numbers.
+        The metrics of a trained model, and of what follows the training, on each split: the name of a row of the
+        table, the split, and its numbers.
         """
 
     def table(self, rows: list[dict[str, Any]]) -> str:
@@ -105,24 +109,22 @@ class Experiment(ABC):
 
     #: What the models are for, as objectives know it.
     task: ClassVar[str]
-    #: The objective of plain training, and what can be fitted after it on validation data.
+    #: The objective of plain training.
     plain_objective: ClassVar[str] = "ce"
-    calibrators: ClassVar[Sequence[str]] = ()
-    #: What else a comparison can make of the baseline's models.
-    follows: Sequence[str] = ()
-    #: Which of the [`Times`] a comparison tells of a method.
+    #: Which of the [`Times`] a comparison reports.
     timed: ClassVar[str] = "epoch_cost"
     #: Pairs of metrics of which a method can have one at the cost of the other: those of error, and of calibration.
     tradeoffs: ClassVar[Sequence[tuple[str, str]]]
-    #: What the rejection curves show of the outputs that are kept.
-    kept: str
+    #: What the rejection curves show.
+    curve_label: str
 
     def check_comparison(self, arguments: Any) -> None:
-        """Takes what a comparison asks for; raises where it cannot be had."""
-        for name in arguments.fitted:
-            if name not in self.follows:
-                known = f"which have {', '.join(self.follows)}" if self.follows else "which have nothing of that kind"
-                raise UserError(f"{name!r} is not for models of this kind, {known}.")
+        """Applies the options of a comparison; raises where they are not for models of this kind."""
+        known = () if self.family == "text" else (*CALIBRATORS_OF[self.family], ENSEMBLE, *ERROR_PREDICTORS)
+        for name in filter(None, (*arguments.fitted, arguments.error_predictor)):
+            if name not in known:
+                advice = f": use {', '.join(known)}" if known else ""
+                raise UserError(f"{name!r} is not supported for models that predict {self.family}{advice}.")
         for method in arguments.trained:
             check_suits(method.objective, self.task)
         if arguments.corruptions and not self.images:
@@ -154,7 +156,7 @@ class Experiment(ABC):
     def measure(self, view: str, outcomes: Callable[[str], Outcome], resamples: int) -> dict[str, Measured]:
         """Every metric of a method for a view, on all examples and on each resample."""
 
-    def measure_difference(self, found: dict[str, Measured], baseline: dict[str, Measured]) -> dict[str, Measured]:
+    def measure_difference(self, measured: dict[str, Measured], baseline: dict[str, Measured]) -> dict[str, Measured]:
         """More metrics of a method, relative to the baseline with the same seed."""
         return {}
 
@@ -164,28 +166,24 @@ class Experiment(ABC):
 
     # ---- what `clue-hf train` does ----
 
-    def run(self, objectives: list[str]) -> list[dict[str, Any]]:
+    def run(self, objectives: list[str]) -> None:
         """Trains with each objective; prints one table and writes `results.json`. No other run writes there then."""
-        with alone(self.folder, "training", "output_dir"):
-            return self._run(objectives)
-
-    def _run(self, objectives: list[str]) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
         histories: dict[str, list[dict[str, float]]] = {}
-        for objective in objectives:
-            config = self._config_for(objective, alone=len(objectives) == 1)
-            trainer, times = self.train(config)
-            histories[objective] = trainer.state.log_history
-            for name, split, found in self.reports(trainer, config):
-                row = {"objective": name, "alpha": trainer.objective.alpha, "split": split}
-                rows.append({**row, **found, "seconds_per_step": times.seconds_per_step})
-            del trainer  # its model and optimizer must not stay beside the next one
-        if self.config.process_index == 0:
-            with writing(f"The results in {self.folder}"):
-                self._write(rows, histories)
-            self._say(rows)
-            self._push(len(objectives) == 1)
-        return rows
+        with alone(self.folder, "training", "output_dir"):
+            for objective in objectives:
+                config = self._config_for(objective, alone=len(objectives) == 1)
+                trainer, times = self.train(config)
+                histories[objective] = trainer.state.log_history
+                for name, split, metrics in self.reports(trainer, config):
+                    row = {"objective": name, "alpha": trainer.objective.alpha, "split": split}
+                    rows.append({**row, **metrics, "seconds_per_step": times.seconds_per_step})
+                del trainer  # its model and optimizer must not stay beside the next one
+            if self.config.process_index == 0:
+                with writing(f"The results in {self.folder}"):
+                    self._write(rows, histories)
+                self._say(rows)
+                self._push(len(objectives) == 1)
 
     def _push(self, alone: bool) -> None:
         """Uploads the model of the objective that was asked for, not that of the baseline."""
@@ -195,16 +193,9 @@ class Experiment(ABC):
 
         config = self._config_for(self.config.objective, alone)
         name = config.hub_model_id or Path(str(config.output_dir)).absolute().name
+        private, revision, token = config.hub_private_repo, config.hub_revision, config.hub_token
         try:
-            push_folder(
-                str(config.output_dir),
-                name,
-                config.hub_private_repo,
-                config.hub_revision,
-                "End of training",
-                token=config.hub_token,
-                verbose=True,
-            )
+            push_folder(str(config.output_dir), name, private, revision, "End of training", token=token, verbose=True)
         except UserError as error:
             again = f"clue-hf push {config.output_dir} {name}"
             raise UserError(f"{error} The model is saved; to try again: {again}") from error
@@ -266,7 +257,7 @@ class Experiment(ABC):
         write_json(folder / "results.json", results)
         write_text(folder / "results.md", "\n\n".join([self.table(rows), *self.bad_rows.summaries()]) + "\n")
         try:
-            from .training_curves import plot_training_curves
+            from .plots import plot_training_curves
         except ImportError:
             logger.info("Install the extra `plots` for a picture of the training curves.")
         else:
@@ -279,13 +270,18 @@ class Experiment(ABC):
         print(f"Next, try another weight of the error:\n  {self.command} {another}")
 
 
+def needs_variance_head(config: CLUEConfig) -> bool:
+    """Whether a regressor is to predict a variance itself."""
+    return config.variance_head or config.objective == "nll"
+
+
 def _checkpoint(config: CLUEConfig) -> str | bool | None:
     """What to resume from: a path, or `True` for the newest checkpoint in the output directory, where there is one."""
-    wish = config.resume_from_checkpoint
-    if wish is None or str(wish).lower() == "false":
+    checkpoint = config.resume_from_checkpoint
+    if checkpoint is None or str(checkpoint).lower() == "false":
         return None
-    if str(wish).lower() != "true":
-        return str(wish)
+    if str(checkpoint).lower() != "true":
+        return str(checkpoint)
     if checkpoints(str(config.output_dir)):
         return True
     logger.warning(f"There is no checkpoint in {config.output_dir!r} yet: training starts from the beginning.")

@@ -12,16 +12,15 @@ from ..data.columns import find_image_columns, has_images
 from ..data.image_dataset import ImageDataset, dataset_images
 from ..data.targets import TargetScale, find_target_column, target_values
 from ..inputs.base import InputSettings
-from ..inputs.images import make_transform
 from ..inputs.labels import Labelled, make_inputs, number_rows
 from ..inputs.table_preprocessor import TablePreprocessor
 from ..metrics import METRICS, Measured, metric_definitions, regression_report
-from ..models.arguments import VISION, make_regressor, make_tabular_regressor, reads_table
-from ..models.loading import load_image_processor, load_tokenizer
+from ..models.arguments import make_regressor, make_tabular_regressor, reads_table
 from ..posthoc import QuantileCalibrator
 from ..predictors.numbers import NumberPredictor
 from ..trainer import CLUETrainer
-from .predictions import Outcome, PredictingExperiment
+from .experiment import Outcome, needs_variance_head
+from .predictions import PredictingExperiment
 
 
 #: Metrics of the table.
@@ -40,10 +39,9 @@ class RegressionExperiment(PredictingExperiment):
     task = "regression"
     family = "numbers"
     plain_objective = "mse"
-    calibrators: ClassVar = (QuantileCalibrator.name,)
     columns: Sequence[str] = COLUMNS
     tradeoffs: ClassVar = (("mse", "regression_ece"), ("nll", "ence"))
-    kept = "Minus the mean squared error of the predictions kept"
+    curve_label = "Minus the mean squared error of the predictions kept"
     reading = (
         "MSE and alignment error in squared units of the target; ECE: mean gap of the coverage of central intervals;\n"
         "ENCE, NLL, AUSE: lower is better; corr: correlation of the squared error with\n"
@@ -65,7 +63,7 @@ class RegressionExperiment(PredictingExperiment):
             self._prepare_images()
         else:
             self.scale = TargetScale.fit(target_values(train, self.target))
-            self.processing_class = load_tokenizer(str(self.model.tokenizer_name or self.model.model_name_or_path))
+            self.processing_class = self.load_processing_class()
         self.inputs = make_inputs(self.processing_class, InputSettings.from_config(self.config))
 
     def _prepare_table(self, columns: dict[str, Any]) -> None:
@@ -74,10 +72,8 @@ class RegressionExperiment(PredictingExperiment):
             preprocessor = TablePreprocessor.from_pretrained(self.model.model_name_or_path)
         else:
             preprocessor = TablePreprocessor.fit(self.splits["train"], self.target, **columns)
-        self.processing_class, self.scale = (
-            preprocessor,
-            TargetScale(preprocessor.target_mean, preprocessor.target_std),
-        )
+        self.processing_class = preprocessor
+        self.scale = TargetScale(preprocessor.target_mean, preprocessor.target_std)
         if self.config.process_index == 0:
             print("\n".join(["", *preprocessor.notes]), flush=True)
         for name, split in self.splits.items():
@@ -95,13 +91,10 @@ class RegressionExperiment(PredictingExperiment):
             for name, split in self.splits.items()
         }
         self.num_channels = self.splits["train"].num_channels
-        if self.model.model_type == VISION:
-            self.processing_class = make_transform(self.splits["train"], self.config.image_size).processor()
-        else:
-            self.processing_class = load_image_processor(str(self.model.model_name_or_path))
+        self.processing_class = self.load_processing_class()
 
     def make_model(self, config: CLUEConfig) -> Any:
-        return self._make_model(config.variance_head or config.objective == "nll")
+        return self._make_model(needs_variance_head(config))
 
     def _make_model(self, variance_head: bool) -> Any:
         if self.is_table:
@@ -111,8 +104,7 @@ class RegressionExperiment(PredictingExperiment):
         return model
 
     def start_name(self, config: CLUEConfig) -> str:
-        head = config.variance_head or config.objective == "nll"
-        return f"{super().start_name(config)}{'+variance_head' if head else ''}"
+        return f"{super().start_name(config)}{'+variance_head' if needs_variance_head(config) else ''}"
 
     def labelled(self, data: Any, name: str) -> Labelled:
         if self.images:  # whose labels are standardised
@@ -120,22 +112,17 @@ class RegressionExperiment(PredictingExperiment):
         return number_rows(data, self.inputs, name)
 
     def predict(self, trainer: CLUETrainer, labelled: Labelled, name: str) -> Outcome:
-        passes, floor = self.passes(trainer), trainer.args.min_variance
-        predictor = NumberPredictor(trainer.model, self.inputs, passes, min_variance=floor)
+        floor = trainer.args.min_variance
+        predictor = NumberPredictor(trainer.model, self.inputs, self.passes(trainer), min_variance=floor)
         size, labels = trainer.args.per_device_eval_batch_size, labelled.labels
         predictions = predictor.raw(labelled.rows, size, labels, description=name, distributed=True)
         return {"mean": predictions.mean, "variance": predictions.variance, "labels": labels}
 
     def measure(self, view: str, outcomes: Callable[[str], Outcome], resamples: int) -> dict[str, Measured]:
-        found = outcomes(view)
-        return regression_report(
-            found["mean"],
-            np.sqrt(found["variance"]),
-            found["labels"],
-            found.get("pit"),
-            resamples=resamples,
-            min_variance=self._floor,
-        )
+        outcome = outcomes(view)
+        mean, std, labels = outcome["mean"], np.sqrt(outcome["variance"]), outcome["labels"]
+        pit, floor = outcome.get("pit"), self._floor
+        return regression_report(mean, std, labels, pit, resamples=resamples, min_variance=floor)
 
     def judged(self, outcome: Outcome) -> tuple[dict[str, np.ndarray], np.ndarray]:
         return {"variance": outcome["variance"]}, -((outcome["labels"] - outcome["mean"]) ** 2)

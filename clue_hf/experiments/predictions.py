@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from transformers import set_seed
 
 from ..config import CLUEConfig
+from ..data.targets import TargetScale
 from ..errors import UserError
 from ..inputs.base import Inputs
+from ..inputs.images import make_transform
 from ..inputs.labels import Labelled
+from ..models.arguments import VISION
+from ..models.ensemble import Ensemble
+from ..models.loading import load_image_processor, load_tokenizer
 from ..models.uncertainty_file import write_uncertainty
 from ..posthoc import ErrorPredictor
 from ..posthoc.error_predictor import halves
@@ -21,14 +27,13 @@ from ..posthoc.rules import check_posthoc
 from ..predictors.base import predict_rows
 from ..tasks.passes import PassTask
 from ..trainer import CLUETrainer
-from .afterwards import ERROR_PREDICTOR, train_error_predictor, train_members
 from .arguments import RunArguments
 from .experiment import Experiment, Outcome
 
 
 VALIDATION = "validation"
-#: A method of a comparison: the baseline's seeds as one model.
-ENSEMBLE = "ensemble"
+#: Folders inside that of a model.
+MEMBERS, ERROR_PREDICTOR = "members", "error_predictor"
 
 
 class PredictingExperiment(Experiment):
@@ -37,15 +42,19 @@ class PredictingExperiment(Experiment):
     #: Reads the rows of the splits, as it does in use.
     inputs: Inputs
 
-    @property
-    def follows(self) -> Sequence[str]:  # type: ignore[override]
-        return (*self.calibrators, ENSEMBLE)
-
     def datasets(self) -> Iterator[tuple[str, Any]]:
         """What to predict for, by name: the validation data, the splits to report on, and what is made of them."""
         for split in dict.fromkeys((VALIDATION, *self.report_splits)):
             if split in self.splits:
                 yield split, self.splits[split]
+
+    def load_processing_class(self) -> Any:
+        """The tokenizer or image processor: of the model, or one fitted to the training images."""
+        if not self.images:
+            return load_tokenizer(str(self.model.tokenizer_name or self.model.model_name_or_path))
+        if self.model.model_type == VISION:
+            return make_transform(self.splits["train"], self.config.image_size).processor()
+        return load_image_processor(str(self.model.model_name_or_path))
 
     @staticmethod
     def passes(trainer: CLUETrainer) -> int:
@@ -109,7 +118,7 @@ class PredictingExperiment(Experiment):
         """The model itself, then with its error predictor, then with its calibrator: each on top of the one before."""
         folder, name, arguments = Path(str(config.output_dir)), config.objective, self.arguments
         if arguments.ensemble > 1:
-            trainer = train_members(self, trainer, config, arguments.ensemble)
+            self._train_members(trainer, config)
             name = f"{name} x {arguments.ensemble}"
         outcomes = dict(self.views(trainer))
         yield from self._judged(name, outcomes)
@@ -146,7 +155,7 @@ class PredictingExperiment(Experiment):
         views = {name: self.labelled(data, name).rows for name, data in self.datasets()}
         errors = self.errors(outcomes[VALIDATION])
         chosen = np.arange(len(errors)) if chosen is None else chosen
-        second = ErrorPredictor(train_error_predictor(self, views[VALIDATION], errors, chosen, config, folder))
+        second = ErrorPredictor(self._train_error_predictor(views[VALIDATION], errors, chosen, config, folder))
         size = config.per_device_eval_batch_size
 
         def batch_errors(inputs: dict[str, Any]) -> tuple[np.ndarray, ...]:
@@ -161,6 +170,43 @@ class PredictingExperiment(Experiment):
         for name, outcome in outcomes.items():
             with_errors[name], settings = self.with_predicted_errors(outcome, predicted[name], bounds)
         return with_errors, settings
+
+    def _train_members(self, first: CLUETrainer, config: CLUEConfig) -> None:
+        """Trains the other members of an ensemble, saved inside the folder of the first, whose trainer gets them."""
+        members, folders = [first.model], []
+        for number in range(1, self.arguments.ensemble):
+            own = copy.copy(config)
+            own.seed, own.push_to_hub, folder = config.seed + number, False, f"{MEMBERS}/{number}"
+            own.output_dir = str(Path(str(config.output_dir)) / folder)
+            members.append(self.train(own)[0].model)
+            folders.append(folder)
+        if first.is_world_process_zero():
+            write_uncertainty(str(config.output_dir), members=folders)
+        first.model = first.model_wrapped = Ensemble(members)
+
+    def _train_error_predictor(
+        self, rows: Any, errors: np.ndarray, chosen: np.ndarray, config: CLUEConfig, folder: Path
+    ) -> Any:
+        """
+        Regresses (squared error) a model like the main one on the main one's errors on chosen validation rows, as long
+        as the main one was trained. Its config keeps the scale of the errors.
+        """
+        own = copy.copy(config)
+        own.task, own.objective, own.label_smoothing_factor = "regression", "mse", 0.0
+        own.plain_steps, own.plain_epochs, own.mc_samples, own.plain_mc_samples = 0, 0, 0, 0
+        own.eval_strategy, own.save_strategy, own.load_best_model_at_end = "no", "no", False  # type: ignore[assignment]
+        own.output_dir, own.resume_from_checkpoint, own.push_to_hub = str(folder), None, False
+        set_seed(own.seed)
+        model = self.make_error_predictor()
+        scale = TargetScale.fit(errors[chosen])
+        scale.store(model.config)
+        data = rows.labelled(scale.standardize(errors[chosen]), chosen)
+        trainer = CLUETrainer(model, own, train_dataset=data, processing_class=self.processing_class)
+        if trainer.is_world_process_zero():
+            print(f"\nerror predictor: {len(data):,} validation rows", flush=True)
+        trainer.train()
+        trainer.save_model()
+        return trainer.model
 
     # ---- comparisons ----
 
@@ -179,7 +225,3 @@ class PredictingExperiment(Experiment):
     @abstractmethod
     def ensembled(self, members: list[Outcome]) -> Outcome:
         """The predictions of several models as one."""
-
-    def after_training(self, name: str, validation: Outcome) -> Callable[[Outcome], Outcome]:
-        """A calibrator, fitted on what a model predicts for the validation data: from predictions to predictions."""
-        return partial(self.calibrated, self.fit(name, validation))

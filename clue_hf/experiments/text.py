@@ -11,7 +11,7 @@ from transformers import AutoConfig, PreTrainedTokenizerBase
 from ..config import CLUEConfig
 from ..data.columns import column_values, find_pair
 from ..errors import UserError
-from ..evaluation import UncertaintyEvaluator, token_statistics
+from ..evaluation import EvaluationReport, UncertaintyEvaluator, token_statistics
 from ..evaluation.text.measures import REFERENCE_VALUES, Columns, read_texts
 from ..inputs.text import has_text_pairs
 from ..metrics import (
@@ -56,23 +56,19 @@ class TextExperiment(Experiment):
         self.quality = self.arguments.quality
         self.columns = (*(() if self.quality == "none" else (self.quality,)), *REFERENCE_COLUMNS)
         check_posthoc("text", self.arguments.calibrator, self.arguments.error_predictor, self.arguments.ensemble)
-        self.kept = f"Mean quality ({self.quality}) of the outputs kept"
+        self.curve_label = f"Mean quality ({self.quality}) of the outputs kept"
         self.processing_class: PreTrainedTokenizerBase = self._make_tokenizer()
 
     def make_model(self, config: CLUEConfig) -> Any:
         return make_model(self.model, self.lora, self.processing_class, config)
 
     def trainer_options(self, config: CLUEConfig) -> dict[str, Any]:
-        return {
-            "compute_metrics": self._quality_metrics if config.predict_with_generate else None,
-            "evaluator": self._evaluator(
-                config,
-                scorers=self.arguments.eval_uncertainty_scorers,
-                max_rows=self.arguments.eval_uncertainty_samples,
-            )
-            if self.arguments.eval_uncertainty
-            else None,
-        }
+        evaluator, run = None, self.arguments
+        if run.eval_uncertainty:
+            scorers, max_rows = run.eval_uncertainty_scorers, run.eval_uncertainty_samples
+            evaluator = self._evaluator(config, scorers=scorers, max_rows=max_rows)
+        compute_metrics = self._quality_metrics if config.predict_with_generate else None
+        return {"compute_metrics": compute_metrics, "evaluator": evaluator}
 
     def reports(self, trainer: CLUETrainer, config: CLUEConfig) -> Iterator[tuple[str, str, dict[str, Any]]]:
         for split in self.report_splits:
@@ -93,10 +89,7 @@ class TextExperiment(Experiment):
 
     def _evaluated(self, trainer: CLUETrainer, split: str) -> dict[str, Any]:
         """The outputs, their quality and the references, as `clue-hf evaluate` finds them."""
-        config = trainer.args
-        evaluator = self._evaluator(config, scorers=["perplexity"])
-        evaluator.model, evaluator.tokenizer = trainer.accelerator.unwrap_model(trainer.model), self.processing_class
-        report = evaluator.evaluate(self.splits[split], config.source_column, config.target_column)
+        report = self._evaluate(trainer, split, scorers=["perplexity"])
         references = report.metrics["references"]
         values = {name: references[name].value for name in ("error", "uncertainty", "alignment_error", "token_ece")}
         correct = sum(sum(example["reference_correct"]) for example in report.examples)  # on the main process
@@ -107,6 +100,12 @@ class TextExperiment(Experiment):
             "token_accuracy": correct / max(references["tokens"], 1),
             "tokens": references["tokens"],
         }
+
+    def _evaluate(self, trainer: CLUETrainer, split: str, **options: Any) -> EvaluationReport:
+        config = trainer.args
+        evaluator = self._evaluator(config, **options)
+        evaluator.model, evaluator.tokenizer = trainer.accelerator.unwrap_model(trainer.model), self.processing_class
+        return evaluator.evaluate(self.splits[split], config.source_column, config.target_column)
 
     def _evaluator(self, config: CLUEConfig, **options: Any) -> UncertaintyEvaluator:
         return UncertaintyEvaluator(
@@ -142,8 +141,6 @@ class TextExperiment(Experiment):
 
     def check_comparison(self, arguments: Any) -> None:
         super().check_comparison(arguments)
-        if arguments.error_predictor:
-            raise UserError(f"{arguments.error_predictor!r} is not for models that write texts.")
         if self.quality == "none":
             raise UserError("A comparison needs a `quality` to judge the outputs by.")
         self.scorers, self.num_samples = arguments.scorers, arguments.num_samples
@@ -153,11 +150,8 @@ class TextExperiment(Experiment):
         What the model writes for each split, and how it is judged: `outputs`, `references`, `quality` and `scores` of
         each example, and the values of all reference tokens with the number of them in each example (`lengths`).
         """
-        config = trainer.args
-        evaluator = self._evaluator(config, scorers=self.scorers, num_samples=self.num_samples)
-        evaluator.model, evaluator.tokenizer = trainer.accelerator.unwrap_model(trainer.model), self.processing_class
         for split in self.report_splits:
-            report = evaluator.evaluate(self.splits[split], config.source_column, config.target_column)
+            report = self._evaluate(trainer, split, scorers=self.scorers, num_samples=self.num_samples)
             columns = Columns(report.examples, self.scorers, [self.quality])
             outputs, references = read_texts(report.examples)
             yield (
@@ -177,11 +171,7 @@ class TextExperiment(Experiment):
             return {f"{prefix}_{name}": name for name in self.scorers}
 
         return {
-            "": {
-                "quality": self.quality,
-                **self.headings(REFERENCE_COLUMNS),
-                "mean_quality": f"mean {self.quality}",
-            },
+            "": {"quality": self.quality, **self.headings(REFERENCE_COLUMNS), "mean_quality": f"mean {self.quality}"},
             "PRR by scorer: 1 is as good as knowing the quality, 0 is useless": every("prr"),
             "Raw area under the rejection curve, which depends on the quality": every("rejection_area"),
             "Difference of the raw area to the baseline: the part of a better ranking": every("area_ranking"),
@@ -189,16 +179,16 @@ class TextExperiment(Experiment):
         }
 
     def measure(self, view: str, outcomes: Callable[[str], Outcome], resamples: int) -> dict[str, Measured]:
-        found = outcomes(view)
-        outputs, references = (found[name].tolist() for name in ("outputs", "references"))
-        errors, uncertainties, confidences, correct = (found[name] for name in REFERENCE_VALUES)
-        example = np.repeat(np.arange(len(found["lengths"])), found["lengths"])
+        outcome = outcomes(view)
+        outputs, references = (outcome[name].tolist() for name in ("outputs", "references"))
+        errors, uncertainties, confidences, correct = (outcome[name] for name in REFERENCE_VALUES)
+        example = np.repeat(np.arange(len(outputs)), outcome["lengths"])
         calibration = calibration_intervals(errors, uncertainties, confidences, correct, example, resamples=resamples)
         error, uncertainty = (
-            cluster_mean_interval(np.bincount(example, values, len(outputs)), found["lengths"], resamples)
+            cluster_mean_interval(np.bincount(example, values, len(outputs)), outcome["lengths"], resamples)
             for values in (errors, uncertainties)
         )
-        scores, quality = self.judged(found)
+        scores, quality = self.judged(outcome)
         rejection = rejection_reports(scores, quality, metrics=REJECTION, resamples=resamples)
         return {
             "quality": corpus_quality_interval(self.quality, outputs, references, resamples),
@@ -208,20 +198,17 @@ class TextExperiment(Experiment):
             "alignment_error": calibration["alignment_error"],
             "token_ece": calibration["confidence_calibration_error"],
             "mean_quality": rejection[self.scorers[0]]["mean_quality"],
-            **{f"{name}_{scorer}": found[name] for scorer, found in rejection.items() for name in REJECTION[:3]},
+            **{f"{name}_{scorer}": metrics[name] for scorer, metrics in rejection.items() for name in REJECTION[:3]},
         }
 
-    def measure_difference(self, found: dict[str, Measured], baseline: dict[str, Measured]) -> dict[str, Measured]:
+    def measure_difference(self, measured: dict[str, Measured], baseline: dict[str, Measured]) -> dict[str, Measured]:
         """Why the raw areas differ: see [`~clue_hf.metrics.split_of_area_gain`]."""
         more = {}
         for scorer in self.scorers:
-            area, ratio, room = (
-                [measured[f"{name}_{scorer}"] for measured in (found, baseline)]
-                for name in ("rejection_area", "prr", "oracle_area")
+            area, ratio = (
+                [metrics[f"{name}_{scorer}"] for metrics in (measured, baseline)] for name in ("rejection_area", "prr")
             )
-            room = [
-                oracle - measured["mean_quality"] for oracle, measured in zip(room, (found, baseline), strict=True)
-            ]
+            room = [metrics[f"oracle_area_{scorer}"] - metrics["mean_quality"] for metrics in (measured, baseline)]
             ranking = _ranking(room, ratio)
             more[f"area_ranking_{scorer}"] = ranking
             more[f"area_quality_{scorer}"] = area[0] - area[1] - ranking

@@ -8,18 +8,18 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from .. import __version__
 from ..errors import UserError
 from ..files import write_text
+from ..pages.environment import make_environment
 from ..tables import format_number, markdown_table
-from .card_model import ModelFolder, Training, is_hub_id, read_training
+from .card_model import ModelFolder, Training, existing_folder, is_hub_id, read_training
 from .card_results import COMPARED_WITH, REPORT, CardResults, Report, read_comparison, read_report
 from .escape import (
     code_block,
@@ -51,14 +51,9 @@ _MARKER = re.compile(_MARKED + r"([0-9a-f]{16}); [^>]*-->")
 
 def _environment() -> Environment:
     """Whatever a template shows is escaped for markdown, unless a filter or the code here made it markdown."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).with_name("templates")),
-        autoescape=True,
+    environment = make_environment(
+        Path(__file__).with_name("templates"),
         finalize=lambda value: value if hasattr(value, "__html__") else Markup(markdown_text(value)),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
     )
     environment.filters |= {
         "address": lambda name: Markup(quote(name)),
@@ -130,9 +125,7 @@ def write_card(
         overwrite (`bool`, *optional*, defaults to `False`):
             Replace a card that somebody wrote or edited.
     """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise UserError(f"There is no folder {str(folder)!r}: give that of a model.")
+    folder = existing_folder(folder)
     path = folder / CARD
     if not overwrite and path.exists() and not is_ours(path):
         raise UserError(f"{path} was not written by clue-hf, or was edited since: move it away, or --overwrite true.")
@@ -163,20 +156,27 @@ def make_card(
     model, training = ModelFolder(folder), training or read_training(folder)
     results = _results(folder / REPORT, report, baseline)
     name = one_line(options.model_id or folder.resolve().name)
-    template = _environment().get_template("card.md")
-    text = template.render(
-        metadata=Markup(_metadata(model, training, results, options, name)),
-        marker=Markup(f"{_MARKED}{_UNSIGNED}; once edited it is yours, and is not written again -->"),
-        title=name.rsplit("/", 1)[-1],
-        name=name,
-        model=model,
-        training=training,
-        base_model=without_folders(model.adapter.get("base_model_name_or_path") or training.base_model or ""),
-        report=results,
-        table=Markup(results.table() if results else _training_table(training)),
-        pictures=sorted((folder / REPORT).glob("*.png")),
-        definitions=results.definitions() if results else _training_definitions(training),
-        versions=(results and results.report.description.get("versions")) or {"clue_hf": __version__},
+    names = _training_metrics(training)
+    training_definitions = {
+        name.replace("_", " "): definition for name, definition in training.definitions.items() if name in names
+    }
+    text = (
+        _environment()
+        .get_template("card.md")
+        .render(
+            metadata=Markup(_metadata(model, training, results, options, name)),
+            marker=Markup(f"{_MARKED}{_UNSIGNED}; once edited it is yours, and is not written again -->"),
+            title=name.rsplit("/", 1)[-1],
+            name=name,
+            model=model,
+            training=training,
+            base_model=without_folders(model.adapter.get("base_model_name_or_path") or training.base_model or ""),
+            report=results,
+            table=Markup(results.table() if results else _training_table(training)),
+            pictures=sorted((folder / REPORT).glob("*.png")),
+            definitions=results.definitions() if results else training_definitions,
+            versions=(results and results.report.description.get("versions")) or {"clue_hf": __version__},
+        )
     )
     text = without_secrets(text)
     return text.replace(f"{_MARKED}{_UNSIGNED}", f"{_MARKED}{_digest(text)}", 1)
@@ -226,7 +226,7 @@ def _metadata(
     datasets = list(options.datasets) or ([results.data] if results and is_hub_id(results.data) else [])
     card = ModelCardData(
         model_name=name,
-        base_model=one_line(base) if base and (is_hub_id(base) or _is_old_id(base)) else None,
+        base_model=one_line(base) if base and is_hub_id(base, owned=False) else None,
         datasets=[one_line(entry) for entry in datasets] or None,
         language=one_line(options.language) if options.language else None,
         license=one_line(options.license) if options.license else None,
@@ -236,11 +236,6 @@ def _metadata(
         eval_results=list(_eval_results(model, results)) if results else None,
     )
     return card.to_yaml()
-
-
-def _is_old_id(name: str) -> bool:
-    """Ids without an owner, as those of the first models on the Hub."""
-    return bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*", name)) and not Path(name).exists()
 
 
 def _eval_results(model: ModelFolder, results: CardResults) -> Iterator[EvalResult]:
@@ -261,20 +256,16 @@ def _eval_results(model: ModelFolder, results: CardResults) -> Iterator[EvalResu
 # ---- the results of a training, where there is no report ----
 
 
-def _training_metrics(rows: list[dict[str, Any]]) -> list[str]:
+def _training_metrics(training: Training) -> list[str]:
+    rows = training.rows
     return [name for name in TRAINING_METRICS if any(isinstance(row.get(name), int | float) for row in rows)]
 
 
 def _training_table(training: Training) -> str:
-    names = _training_metrics(training.rows)
+    names = _training_metrics(training)
     lines = [["objective", "split", *(markdown_text(name.replace("_", " ")) for name in names)]]
     for row in training.rows:
-        numbers = [row.get(name) if isinstance(row.get(name), int | float) else None for name in names]
         labels = [markdown_text(row.get(name, "-")) for name in ("objective", "split")]
+        numbers = [row.get(name) if isinstance(row.get(name), int | float) else None for name in names]
         lines.append([*labels, *(format_number(number, 3) for number in numbers)])
     return markdown_table(lines)
-
-
-def _training_definitions(training: Training) -> dict[str, str]:
-    names = _training_metrics(training.rows)
-    return {name.replace("_", " "): text for name, text in training.definitions.items() if name in names}

@@ -21,13 +21,25 @@ TASKS = {
     "image-classification": ('"picture.png"', ("label", "score", "uncertainty", "confidence")),
     "tabular-regression": ('{"column": 1.0}', ("mean", "std", "interval")),
 }
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]*[A-Za-z0-9_]")
 _FILE = re.compile(r"\.(jsonl?|csv|tsv|parquet|npz|txt)(\.gz)?$", re.IGNORECASE)
 
 
-def is_hub_id(name: str) -> bool:
-    """Whether a name can be that of a repository `owner/name`, and is no local file or folder."""
-    return bool(_HUB_ID.fullmatch(name)) and not _FILE.search(name) and not Path(name).exists()
+def is_hub_id(name: str, owned: bool = True) -> bool:
+    """
+    Whether a name can be that of a repository `owner/name`, and is not a local file or folder. The first models on the
+    Hub have no owner.
+    """
+    is_id = _HUB_ID.fullmatch(name) and not _FILE.search(name)
+    return bool(is_id or (not owned and _NAME.fullmatch(name))) and not Path(name).exists()
+
+
+def existing_folder(folder: str | Path) -> Path:
+    """The folder of a model; raises where there is none."""
+    if not Path(folder).is_dir():
+        raise UserError(f"The folder {str(folder)!r} does not exist: give the folder of a model.")
+    return Path(folder)
 
 
 @dataclass(frozen=True)
@@ -50,11 +62,6 @@ class ModelFolder:
     def uncertainty(self) -> dict[str, Any]:
         """What stands in `uncertainty.json`."""
         return read_uncertainty(str(self.folder)) if (self.folder / "uncertainty.json").is_file() else {}
-
-    @property
-    def model_type(self) -> str:
-        """Architecture of the model."""
-        return str(self.config.get("model_type", ""))
 
     @property
     def fitted_on(self) -> dict[str, Any]:
@@ -102,15 +109,9 @@ class ModelFolder:
         if self.predicts_numbers:
             answer = TASKS["tabular-regression"][1]
         values = ", ".join(f'answer["{key}"]' for key in answer)
-        lines = [
-            "# pip install clue-hf",
-            "from clue_hf import pipeline",
-            "",
-            f"ask = pipeline({json.dumps(one_line(model_id), ensure_ascii=False)})",
-            f"answer = ask({example})",
-            f"print({values})",
-        ]
-        return "\n".join(lines)
+        name = json.dumps(one_line(model_id), ensure_ascii=False)
+        ask = f"ask = pipeline({name})\nanswer = ask({example})\nprint({values})"
+        return f"# pip install clue-hf\nfrom clue_hf import pipeline\n\n{ask}"
 
 
 @dataclass(frozen=True)
@@ -157,16 +158,9 @@ def read_training(folder: Path) -> Training:
         alone = place == folder
         if alone or folder.name in trained:
             objective = settings.get("objective") if alone else folder.name
-            mine = [row for row in rows if str(row.get("objective")) == objective]
-            return Training(
-                command,
-                objective,
-                mine[0].get("alpha") if mine else None,
-                model.get("model_name_or_path"),
-                named_settings(settings),
-                rows,
-                definitions,
-            )
+            alpha = next((row.get("alpha") for row in rows if str(row.get("objective")) == objective), None)
+            base_model = model.get("model_name_or_path")
+            return Training(command, objective, alpha, base_model, named_settings(settings), rows, definitions)
     return Training()
 
 

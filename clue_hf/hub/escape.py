@@ -64,8 +64,8 @@ def without_folders(text: object) -> str:
 
 def secrets() -> list[str]:
     """The tokens of the Hub that this process could use."""
-    found = [os.environ.get("HF_TOKEN"), os.environ.get("HUGGING_FACE_HUB_TOKEN"), get_token()]
-    return list(dict.fromkeys(value for value in found if value and len(value) >= SHORTEST_SECRET))
+    tokens = [os.environ.get("HF_TOKEN"), os.environ.get("HUGGING_FACE_HUB_TOKEN"), get_token()]
+    return list(dict.fromkeys(token for token in tokens if token and len(token) >= SHORTEST_SECRET))
 
 
 def without_secrets(text: str) -> str:
@@ -78,26 +78,26 @@ def without_secrets(text: str) -> str:
 def shareable_command(command: str) -> str:
     """A command line without options that hold secrets, and without folders of this machine."""
     try:
-        words = shlex.split(command)
+        argv = shlex.split(command)
     except ValueError:  # an unclosed quote: no command line of ours
         return without_secrets(without_folders(command))
-    return without_secrets(shlex.join(without_folders(word) for word in without_secret_options(words)))
+    return without_secrets(shlex.join(without_folders(word) for word in without_secret_options(argv)))
 
 
-def without_secret_options(words: Sequence[str]) -> list[str]:
-    """The words of a command line without options that hold secrets, and their values."""
-    kept: list[str] = []
+def without_secret_options(argv: Sequence[str]) -> list[str]:
+    """A command line without options that hold secrets, and their values."""
+    public: list[str] = []
     is_secret = False
-    for word in words:
-        name, equals, _ = word.partition("=")
-        if is_secret and not word.startswith("--"):
+    for argument in argv:
+        name, equals, _ = argument.partition("=")
+        if is_secret and not argument.startswith("--"):
             is_secret = False
             continue
-        named = bool(_SECRET_OPTION.fullmatch(name))
-        is_secret = named and not equals
-        if not named:
-            kept.append(word)
-    return kept
+        is_secret_option = bool(_SECRET_OPTION.fullmatch(name))
+        is_secret = is_secret_option and not equals
+        if not is_secret_option:
+            public.append(argument)
+    return public
 
 
 def _longest_run(text: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,9 +16,10 @@ from huggingface_hub.utils import validate_repo_id
 from transformers.utils import logging
 
 from ..errors import UserError
+from ..models.safety import read_index
 from ..models.uncertainty_file import UNCERTAINTY_FILE, read_uncertainty
 from .card import CARD, CardOptions, is_ours, write_card
-from .card_model import read_training
+from .card_model import existing_folder, read_training
 from .card_results import REPORT
 from .escape import TOKEN, secrets, without_secrets
 
@@ -49,21 +49,15 @@ RETRY = "Nothing is lost here; run the same command again."
 
 @dataclass(frozen=True)
 class Upload:
-    """
-    What a push would send.
+    """What a push would send."""
 
-    Args:
-        files (`dict[str, Path]`):
-            By its path in the repository, each file.
-        left_out (`list[str]`):
-            What else is in the folder.
-    """
-
+    #: Files by their paths in the repository.
     files: dict[str, Path]
+    #: Names of what else is in the folder.
     left_out: list[str]
 
     def listing(self) -> str:
-        """The files and their sizes, for people."""
+        """The files and their sizes as lines of text."""
         sizes = {name: path.stat().st_size for name, path in self.files.items()}
         lines = [f"  {_size(size):>9}  {name}" for name, size in sizes.items()]
         return "\n".join([*lines, f"  {_size(sum(sizes.values())):>9}  in {len(sizes)} files"])
@@ -71,20 +65,18 @@ class Upload:
 
 def collect_files(folder: str | Path, include_examples: bool = False) -> Upload:
     """The files of a model's folder that belong on the Hub; raises where there is no whole model."""
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise UserError(f"There is no folder {str(folder)!r}: give that of a model.")
+    folder = existing_folder(folder)
     _check_model(folder)
-    found = dict(_matching(folder, folder, (*MODEL_FILES, *OTHER_FILES)))
+    files = dict(_matching(folder, folder, (*MODEL_FILES, *OTHER_FILES)))
     for part in _parts(folder):
         _check_model(folder / part)
-        found.update(_matching(folder, folder / part, MODEL_FILES))
+        files.update(_matching(folder, folder / part, MODEL_FILES))
     if (folder / REPORT / "report.json").is_file():
         patterns = (*REPORT_FILES, *(EXAMPLE_FILES if include_examples else ()))
-        found.update(_matching(folder, folder / REPORT, patterns))
-    top = {name.split("/")[0] for name in found}
+        files.update(_matching(folder, folder / REPORT, patterns))
+    top = {name.split("/")[0] for name in files}
     left_out = sorted(path.name for path in folder.iterdir() if path.name not in top)
-    return Upload(found, left_out)
+    return Upload(files, left_out)
 
 
 def _matching(root: Path, folder: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
@@ -117,7 +109,6 @@ def _parts(folder: Path) -> list[str]:
 
 
 def _check_model(folder: Path) -> None:
-    """Raises where a folder holds no whole model."""
     configs = [name for name in WEIGHTS if (folder / name).is_file()]
     if not configs:
         raise UserError(f"There is no model in {folder}: it holds neither config.json nor adapter_config.json.")
@@ -127,11 +118,7 @@ def _check_model(folder: Path) -> None:
         )
     index = folder / "model.safetensors.index.json"
     if index.is_file() and not (folder / "model.safetensors").is_file():
-        try:
-            shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise UserError(f"{index} is damaged ({error!r}): save the model again.") from error
-        for shard in sorted(map(str, shards)):
+        for shard in sorted(map(str, read_index(index))):
             if not fnmatch(shard, "model-*-of-*.safetensors") or not (folder / shard).is_file():
                 raise UserError(f"{index} names {shard!r}, which is not there: save the model again.")
 
@@ -141,15 +128,15 @@ def check_secrets(upload: Upload) -> None:
     known = [secret.encode() for secret in secrets()]
     pattern = re.compile(b"|".join([TOKEN.encode(), *map(re.escape, known)]))
     for path in upload.files.values():
-        if path.suffix != ".png" and pattern.search(_words(path)):
+        if path.suffix != ".png" and pattern.search(_readable_part(path)):
             raise UserError(
                 f"{path} holds what looks like a token of the Hub: take it out. Nothing was uploaded. A token that "
                 "others may have seen should be replaced."
             )
 
 
-def _words(path: Path) -> bytes:
-    """A file; of weights only the head, which is text."""
+def _readable_part(path: Path) -> bytes:
+    """The content of a file; of weights only the header, which is text."""
     if path.suffix != ".safetensors":
         return path.read_bytes()
     with open(path, "rb") as file:
@@ -200,7 +187,7 @@ def push_folder(
     repo_id = create_repo(repo_id, private, token)
     with hub_errors(repo_id):
         if private and not api.model_info(repo_id).private:
-            raise UserError(f"{repo_id} is there already, and public: make it private on the Hub, or choose another.")
+            raise UserError(f"{repo_id} already exists and is public: make it private on the Hub, or choose another.")
         if revision is not None and revision != constants.DEFAULT_REVISION:
             api.create_branch(repo_id, branch=revision, exist_ok=True)
         operations = [CommitOperationAdd(name, str(path)) for name, path in upload.files.items()]
@@ -231,7 +218,7 @@ def check_target(repo_id: str, token: str | None = None) -> None:
     except HFValidationError as error:
         raise UserError(f"{repo_id!r} is not a valid model name (owner/name): {_first_line(error)}") from error
     if (token or get_token()) is None:
-        raise UserError("There is no token of the Hub: log in with `hf auth login`, or set HF_TOKEN.")
+        raise UserError("No Hugging Face token was found: log in with `hf auth login`, or set HF_TOKEN.")
 
 
 @contextmanager
@@ -243,7 +230,8 @@ def hub_errors(repo_id: str) -> Iterator[None]:
         raise
     except HfHubHTTPError as error:
         status = error.response.status_code
-        raise UserError(f"{_reasons(repo_id).get(status) or _failure(status, error)} {RETRY}") from error
+        failure = f"{status} from the Hub, and nothing was uploaded: {_one_line(error)}."
+        raise UserError(f"{_reasons(repo_id).get(status, failure)} {RETRY}") from error
     except OfflineModeIsEnabled as error:
         raise UserError(f"{repo_id} was not uploaded: HF_HUB_OFFLINE is set. {RETRY}") from error
     except HTTPError as error:
@@ -263,10 +251,6 @@ def _reasons(repo_id: str) -> dict[int, str]:
         "does not take a model.",
         412: f"Somebody else has written to {repo_id} at the same time.",
     }
-
-
-def _failure(status: int, error: Exception) -> str:
-    return f"{status} from the Hub, and nothing was uploaded: {_one_line(error)}."
 
 
 def _one_line(error: Exception) -> str:
@@ -290,10 +274,10 @@ def _size(number: float) -> str:
 def run_in_background(folder: Path, repo_id: str, **settings: Any) -> Any:
     """A push that the training does not wait for; one that fails is warned of."""
     job = HfApi().run_as_future(push_folder, folder, repo_id, **settings)
-    job.add_done_callback(_warn_of_failure)
+
+    def warn(job: Any) -> None:
+        if not job.cancelled() and job.exception() is not None:
+            logger.warning(f"The training continues, but what it saved was not uploaded: {job.exception()}")
+
+    job.add_done_callback(warn)
     return job
-
-
-def _warn_of_failure(job: Any) -> None:
-    if not job.cancelled() and job.exception() is not None:
-        logger.warning(f"The training goes on, but what it saved was not uploaded: {job.exception()}")

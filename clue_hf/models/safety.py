@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
 
 from ..errors import UserError
 
@@ -45,13 +46,17 @@ def is_inside(path: str) -> bool:
     return True
 
 
+def read_index(index: Path) -> set[Any]:
+    """The files that the index of weights in several files names."""
+    try:
+        return set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise UserError(f"{index} is damaged ({type(error).__name__}: {error}): save the model again.") from error
+
+
 def _check_index(index: Path) -> None:
     """The index of weights in several files may name files of its own folder only."""
-    try:
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise UserError(f"{index} is damaged ({type(error).__name__}: {error}).") from error
-    for name in names:
+    for name in read_index(index):
         if not isinstance(name, str) or not is_inside(name):
             raise UserError(f"{index} names the file {name!r}, which is not inside its folder: refused.")
 

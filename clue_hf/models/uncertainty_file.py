@@ -16,6 +16,10 @@ UNCERTAINTY_FILE = "uncertainty.json"
 VERSION = 1
 
 
+class NewerVersionError(UserError):
+    """A file was written by a newer clue_hf."""
+
+
 def optional_file(name: str, filename: str, subfolder: str = "") -> str | None:
     """The path of a file of a folder or of a Hub repository; `None` where there is none, or it cannot be reached."""
     reasons = ("missing_entries", "gated_repo", "connection_errors")
@@ -43,7 +47,7 @@ def read_uncertainty(name: str, subfolder: str = "") -> dict[str, Any]:
     if version != VERSION:
         newer = isinstance(version, int) and version > VERSION
         advice = "update clue_hf" if newer else "write it anew: clue-hf calibrate"
-        raise UserError(
+        raise (NewerVersionError if newer else UserError)(
             f"{UNCERTAINTY_FILE} of {name!r} has version {version!r}, and this clue_hf reads version {VERSION}: "
             f"{advice}."
         )

@@ -67,14 +67,20 @@ def _sha256(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-ENVIRONMENT = Environment(
-    loader=FileSystemLoader(FOLDER),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-)
+def make_environment(folder: Path, **settings: Any) -> Environment:
+    """The templates of a folder: every text is escaped, and a missing value is an error."""
+    return Environment(
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        **settings,
+    )
+
+
+ENVIRONMENT = make_environment(FOLDER)
 ENVIRONMENT.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
 ENVIRONMENT.filters |= {
     "best_value": best_value,

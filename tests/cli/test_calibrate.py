@@ -117,7 +117,7 @@ def test_the_table_says_what_is_certified_and_why_not(here, texts, capsys, warni
     assert "| 0.9          | 0.1              | any          | 100%" in captured.out
     assert "yes, with probability 0.9" in captured.out
     assert "0.001: Too few rows" in captured.out
-    assert "100 rows are few" in warnings_seen.text
+    assert "Only 100 rows" in warnings_seen.text
     assert UncertaintyCalibration.read("copy").data["rows"] == 100
     one, other = (pipeline(name, device="cpu")("the cat sleeps .") for name in ("copy", "model"))
     assert one["generated_text"] == other["generated_text"]
@@ -149,7 +149,7 @@ def test_classes_of_texts_by_their_names(here, warnings_seen):
     found = UncertaintyCalibration.read("bert")
     uncertainty = np.array([answer["uncertainty"] for answer in answers])
     assert_fitted(found, uncertainty, right, [e.max_risk for e in found.abstention.thresholds], "binomial")
-    assert "12 rows are few" in warnings_seen.text
+    assert "Only 12 rows" in warnings_seen.text
 
 
 def test_numbers_with_and_without_a_tolerance(here, capsys):

@@ -35,7 +35,7 @@ def test_cells_are_run_once_and_the_table_is_the_same_after_an_interruption(here
     shutil.rmtree("out/cells/clue,alpha=0.9/seed-43/model")  # as if it had been killed on the way
     Path("out/cells/clue,alpha=0.9/seed-43/cell.json").unlink()
     assert main(words) == 0
-    assert capsys.readouterr().out.count("finished before") == 5
+    assert capsys.readouterr().out.count("already finished") == 5
     assert Path("out/cells/ce/seed-42/cell.json").stat().st_mtime_ns == kept
     again, before = (json.loads(text)["methods"] for text in (Path("out/test.json").read_text(), first))
     assert again == before

@@ -126,7 +126,7 @@ def test_other_settings_are_not_mixed_and_methods_may_be_added(whole, monkeypatc
     words = ["--methods", "ce,clue:alpha=0.5,clue:plain_steps=4", "--seeds", "2", "--logging_steps", "2"]
     assert main([*WORDS, *words]) == 0
     out = capsys.readouterr().out
-    assert out.count("finished before") == 4
+    assert out.count("already finished") == 4
     assert Path("out/cells/plain,plain_steps=4/seed-42/checkpoint-4").exists()  # a start of its own
     after = json.loads(Path("out/test.json").read_text())["methods"]
     assert list(after) == ["ce", "clue:alpha=0.5", "clue:plain_steps=4"]
@@ -137,9 +137,9 @@ def test_other_settings_are_not_mixed_and_methods_may_be_added(whole, monkeypatc
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--methods", "ce,temperature"], "'temperature' is not for models of this kind"),
-        (["--methods", "ce,ensemble"], "'ensemble' is not for models of this kind"),
-        (["--methods", "ce,deup"], "'deup' is not for models that write texts"),
+        (["--methods", "ce,temperature"], "'temperature' is not supported for models that predict text"),
+        (["--methods", "ce,ensemble"], "'ensemble' is not supported for models that predict text"),
+        (["--methods", "ce,deup"], "'deup' is not supported for models that predict text"),
         (["--quality", "none"], "needs a `quality`"),
         (["--scorers", "msp", "magic"], "magic"),
         (["--num_samples", "0"], "`num_samples` must be at least 1"),

@@ -225,7 +225,7 @@ def run_client(
     }  # fmt: skip
     settings = {
         "HF_ENDPOINT": hub.url, "HF_HOME": str(home), "HF_TOKEN": hub.token, "HF_HUB_DISABLE_TELEMETRY": "1",
-        "HTTPS_PROXY": hub.url, "PYTHONPATH": str(Path(__file__).parents[1]), **environment,
+        "HTTPS_PROXY": hub.url, "PYTHONPATH": os.pathsep.join(map(str, Path(__file__).parents[1:3])), **environment,
     }  # fmt: skip
     return subprocess.run(
         [sys.executable, *args],

@@ -372,5 +372,5 @@ def test_without_a_report_it_says_so(made):
     assert "Not evaluated yet" in text
     assert "has not been evaluated" in text
     assert ModelCard(text).data.eval_results is None
-    with pytest.raises(UserError, match="no folder"):
+    with pytest.raises(UserError, match="does not exist"):
         write_card(made / "nothing")

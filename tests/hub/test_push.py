@@ -190,7 +190,7 @@ def test_it_says_what_it_uploads_and_where(hub, local, pushed):
     assert "Not uploaded: .cache, .env, calibrator.pkl, checkpoint-2, data.csv" in out
     assert out.splitlines()[-1] == f"Uploaded: {hub.url}/me/clue"
     _, _, refused = pushed["printed"][4]
-    assert "me/open is there already, and public" in refused
+    assert "me/open already exists and is public" in refused
 
 
 FAIL = """
@@ -264,7 +264,7 @@ def test_a_push_that_fails_midway_leaves_everything_as_it_was(hub, failed):
     ("name", "words"),
     [("dataset", "'datasets/me/data' is not a valid model name"), ("name", "'me/a--b' is not a valid model name"),
      ("foreign", "no right to write to you/theirs"), ("empty", "There is no model in empty"),
-     ("no weights", "only safetensors are uploaded"), ("nowhere", "There is no folder 'nowhere'"),
+     ("no weights", "only safetensors are uploaded"), ("nowhere", "The folder 'nowhere' does not exist"),
      ("words", "clue-hf push DIR REPO_ID"), ("token", "clue/tokenizer_config.json holds what looks like a token"),
      ("own token", "clue/tokenizer_config.json holds what looks like a token"), ("card", "Invalid metadata"),
      ("wrong token", "does not accept the token"), ("no token", "log in with `hf auth login`")],
@@ -336,7 +336,7 @@ def test_a_trainer_pushes_to_a_private_repository(hub, programs):
     assert not hub.repos["me/shown"].private
     assert "model.safetensors" in hub.repos["me/hidden"].files()
     assert "second" not in [commit.title for commit in hub.repos["me/shown"].commits]
-    assert "me/shown is there already, and public" in programs["refused"]
+    assert "me/shown already exists and is public" in programs["refused"]
 
 
 def test_a_trainer_takes_what_that_of_transformers_takes():

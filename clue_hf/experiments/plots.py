@@ -1,4 +1,4 @@
-"""Figures of a comparison (the extra `plots`): what calibration costs, and the rejection curves of each method."""
+"""Figures (the extra `plots`): the curves of a training, the trade-offs and rejection curves of a comparison."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from ..pages.figures import DASHED, curve_figure, panel_grid, save_figures, titled_figure
 from ..pages.palette import FAINT, INK, LIGHT, MUTED
 from ..pages.selection import curve_limits
-from .compared_view import SHARES, ComparedView, pareto_front
+from .comparison_results import SHARES, ComparedView, pareto_front
 
 
 #: Methods beyond the number of colours reuse them with another marker and line style.
@@ -74,7 +74,6 @@ def _tradeoff(axes: Axes, view: ComparedView, methods: list[str], x: str, y: str
 
 
 def _point(view: ComparedView, method: str, x: str, y: str) -> np.ndarray:
-    """Both metrics of a method."""
     return np.array([view.compared[method][name].value for name in (x, y)])
 
 
@@ -90,9 +89,9 @@ def _rejection_curves(view: ComparedView) -> Figure:
     names = list(next(iter(view.curves.values())))
     title, xlabel = f"Rejecting the least certain: {view.name}", "Share of outputs rejected"
     if len(names) > 1:
-        figure, panels = panel_grid(title, names, [], xlabel, view.kept)
+        figure, panels = panel_grid(title, names, [], xlabel, view.curve_label)
     else:
-        figure, axes = curve_figure(title, xlabel, view.kept)
+        figure, axes = curve_figure(title, xlabel, view.curve_label)
         panels = {names[0]: axes}
     for name, axes in panels.items():
         for number, (method, curves) in enumerate(view.curves.items()):
@@ -117,3 +116,24 @@ def _marker(view: ComparedView, number: int, method: str) -> dict[str, Any]:
 def _style(number: int) -> dict[str, Any]:
     turn = number // len(LIGHT) % len(MARKERS)
     return {"color": LIGHT[number % len(LIGHT)], "marker": MARKERS[turn], "ls": DASHES[turn]}
+
+
+def plot_training_curves(histories: dict[str, list[dict[str, Any]]], path: str | Path) -> None:
+    """Error, uncertainty and their gap along each objective's training; solid: validation data, dotted: training."""
+    figure = Figure(figsize=(13, 4), layout="constrained")
+    panels = {
+        "Error": lambda line, prefix: line[f"{prefix}error"],
+        "Uncertainty": lambda line, prefix: line[f"{prefix}uncertainty"],
+        "Gap: error - uncertainty": lambda line, prefix: line[f"{prefix}error"] - line[f"{prefix}uncertainty"],
+    }
+    for axes, (title, value) in zip(figure.subplots(1, len(panels), sharex=True), panels.items(), strict=True):
+        for color, (objective, history) in enumerate(histories.items()):
+            for prefix, style, label in (("eval_", "-", objective), ("", ":", f"{objective}, training")):
+                points = [(line["step"], value(line, prefix)) for line in history if f"{prefix}error" in line]
+                if points:
+                    axes.plot(*zip(*points, strict=True), style, color=f"C{color}", label=label)
+        axes.set(title=title, xlabel="optimizer step", ylabel="nats per token")
+        axes.grid(alpha=0.3)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend()
+    figure.savefig(path, dpi=110)

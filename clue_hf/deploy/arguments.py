@@ -1,0 +1,59 @@
+"""Options of the commands that run a model on the rows of a dataset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..data.loading import DataArguments
+from ..inputs.base import InputSettings
+from ..inputs.splits import COLUMNS, EvaluationData, load_evaluation_data
+from ..models.kind import ModelKind
+from ..predictors.loading import load_predictor
+from ..processes import process_state
+from ..settings import check_minimum, setting
+
+
+@dataclass
+class InferenceArguments:
+    """Columns, lengths and passes. What training shares has the same names and meanings there."""
+
+    source_column: str | None = setting(None, "Column of the source text or prompt.")
+    target_column: str | None = setting(None, "Column of the reference text, or of the number to predict.")
+    image_column: str | None = setting(None, "Classes and numbers: column of the image.")
+    label_column: str | None = setting(None, "Classes: column of the class.")
+    source_prefix: str | None = setting(None, "Text put before every source (default: as the model was trained).")
+    max_source_length: int | None = setting(
+        None, "Truncate sources to this many tokens (default: as trained, or 512)."
+    )
+    max_target_length: int | None = setting(
+        None, "Maximum length of the output in tokens (default: as trained, or 128)."
+    )
+    generation_num_beams: int = setting(1, "Number of beams (1: greedy decoding).")
+    num_samples: int = setting(10, "Number of samples per source, for the scorers that need them.")
+    mc_samples: int | None = setting(
+        None,
+        "Number of MC-dropout forward passes to average (default: as trained, or 5 for "
+        "classifiers and 20 for regressors with dropout, else 0, one plain pass).",
+    )
+    per_device_eval_batch_size: int = setting(16, "Number of inputs per batch.")
+    seed: int = setting(42, "Seed of the samples.")
+    dtype: str = setting("float32", "Precision of the model: float32, bfloat16, float16.")
+
+    def __post_init__(self) -> None:
+        check_minimum(1, per_device_eval_batch_size=self.per_device_eval_batch_size)
+
+    def load_data(
+        self, kind: ModelKind, data: DataArguments, split: str, trained: InputSettings, *ood: str | None
+    ) -> EvaluationData:
+        """The data for a model of a kind, with the columns of these options, or else those of its training."""
+        columns = {name: getattr(self, name) for name in COLUMNS}
+        return load_evaluation_data(kind, data, split, columns, trained, *ood)
+
+    def load_predictor(self, name: str, kind: ModelKind, rows: EvaluationData, **options: Any) -> Any:
+        """A model as it was trained, but for what these options say."""
+        if kind.modality == "text":
+            options.update(source_prefix=self.source_prefix, max_source_length=self.max_source_length)
+        if kind.family == "text":
+            options.update(num_samples=self.num_samples, max_new_tokens=self.max_target_length)
+        return load_predictor(name, process_state().device, self.dtype, columns=rows.columns, **options)
