@@ -24,6 +24,10 @@ settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
 
+PICTURES = ("evaluation.text.plots", "evaluation.classes.plots", "evaluation.numbers.plots",
+            "experiments.comparison_plots", "experiments.training_curves")  # fmt: skip
+
+
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(0)
@@ -78,11 +82,11 @@ def browse(browser):
 
 
 @pytest.fixture
-def without_pictures(monkeypatch):
-    """As if the extra `plots` were not installed: for tests of reports whose pictures nobody looks at."""
-    for module in ("text.plots", "classes.plots", "numbers.plots"):
-        monkeypatch.setitem(sys.modules, f"clue_hf.evaluation.{module}", None)
-    monkeypatch.setitem(sys.modules, "clue_hf.experiments.comparison_plots", None)
+def without_pictures(request, monkeypatch):
+    """As if the extra `plots` were not installed, for tests that are not marked `pictures`: nobody looks at theirs."""
+    if request.node.get_closest_marker("pictures") is None:
+        for module in PICTURES:
+            monkeypatch.setitem(sys.modules, f"clue_hf.{module}", None)
 
 
 @pytest.fixture(scope="session")
