@@ -1,9 +1,11 @@
 """Tiny real models and tokenizers, built on the spot."""
 
+import gc
 import os
 import shutil
 import signal
 import sys
+from pathlib import Path
 
 
 # before torch is imported: the workers of one machine share its cores, and nothing may ask the network
@@ -11,21 +13,50 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import pytest
-import torch
-from helpers import make_model, make_tokenizer
-from hypothesis import settings
 
 
 # started in the background of a script, all would ignore Ctrl-C, which some tests send
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# a busy machine is not a bug
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
+
+
+def pytest_configure(config):
+    """The process that only hands out tests to others imports no libraries, which take ten seconds."""
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        from hypothesis import settings
+
+        settings.register_profile("unhurried", deadline=None)  # a busy machine is not a bug
+        settings.load_profile("unhurried")
+
+
+#: The files that take longest, first: a worker that ends with one of them leaves the other without anything to do.
+LONG = ("distributed/test_distributed", "evaluation/text/test_page", "reliability/test_mangled_files",
+        "cli/test_compare_texts", "cli/test_train", "test_classification_training", "hub/test_endpoint",
+        "hub/test_push", "cli/test_evaluate_classes", "evaluation/classes/test_class_page", "test_trainer",
+        "evaluation/text/test_plots", "reliability/test_secrets", "evaluation/text/test_page_looks",
+        "evaluation/text/test_evaluator", "reliability/test_kinds")  # fmt: skip
+
+
+def pytest_collection_modifyitems(items):
+    places = {f"{Path(__file__).parent}/{name}.py": place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(str(item.path), len(places)))
+
+
+PICTURES = ("evaluation.text.plots", "evaluation.classes.plots", "evaluation.numbers.plots",
+            "experiments.plots", "experiments.training_curves")  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
 def seeded():
+    import torch
+
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def frozen():
+    """Every training begins by collecting garbage: a third of a second where it looks through all that is imported."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module")
@@ -70,15 +101,17 @@ def browse(browser):
 
 
 @pytest.fixture
-def without_pictures(monkeypatch):
-    """As if the extra `plots` were not installed: for tests of reports whose pictures nobody looks at."""
-    for module in ("text.plots", "classes.plots", "numbers.plots"):
-        monkeypatch.setitem(sys.modules, f"clue_hf.evaluation.{module}", None)
-    monkeypatch.setitem(sys.modules, "clue_hf.experiments.plots", None)
+def without_pictures(request, monkeypatch):
+    """As if the extra `plots` were not installed, for tests that are not marked `pictures`: nobody looks at theirs."""
+    if request.node.get_closest_marker("pictures") is None:
+        for module in PICTURES:
+            monkeypatch.setitem(sys.modules, f"clue_hf.{module}", None)
 
 
 @pytest.fixture(scope="session")
 def tokenizer():
+    from helpers import make_tokenizer
+
     return make_tokenizer()
 
 
@@ -90,4 +123,6 @@ def kind(request):
 
 @pytest.fixture
 def model(kind):
+    from helpers import make_model
+
     return make_model(kind)

@@ -1,5 +1,7 @@
 """What the process imports from which those of the tests are forked; the phrases are drawn once for all."""
 
+import gc
+
 import datasets  # noqa: F401
 import peft  # noqa: F401
 import scipy.stats  # noqa: F401
@@ -15,3 +17,5 @@ from clue_hf.data.embedded.phrases import load_phrases
 
 
 load_phrases()
+# every training begins by collecting garbage, which takes long where it looks through all of this
+gc.freeze()

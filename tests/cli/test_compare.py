@@ -8,6 +8,7 @@ from class_models import make_bert
 from clue_hf.cli.main import main
 
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
 CONFIG = str(Path(__file__).parents[2] / "configs/quickstart/resnet_digits.yaml")
 WORDS = ["compare", CONFIG, "--num_train_epochs", "1", "--max_train_samples", "256", "--max_eval_samples", "120",
          "--eval_strategy", "no", "--output_dir", "out", "--resamples", "40", "--disable_tqdm", "true"]  # fmt: skip
@@ -41,6 +42,7 @@ def test_cells_are_run_once_and_the_table_is_the_same_after_an_interruption(here
     assert again == before
 
 
+@pytest.mark.pictures
 def test_rows_that_were_left_out_are_told_in_the_tables(here):
     rows = [{"text": f"the cat {row}", "label": row % 2} for row in range(40)]
     lines = [json.dumps(row) for row in rows]

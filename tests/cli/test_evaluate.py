@@ -12,6 +12,7 @@ from clue_hf.data.embedded.phrases import phrase_rows
 
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
+PICTURES = "clue_hf.evaluation.text.plots"
 MODEL = Path(__file__).parents[1] / "fixtures/lm_polygraph/model"
 
 
@@ -109,7 +110,8 @@ def test_every_way_to_decode_and_to_score(here):
 def test_two_processes_from_one_command(here, monkeypatch):
     """The launcher itself is started by tests/cli/test_train.py."""
     monkeypatch.setattr(
-        "clue_hf.cli.evaluate.launch", lambda name, words, number: run_on_two_processes([name, *words]) or 0
+        "clue_hf.cli.evaluate.launch",
+        lambda name, words, number: run_on_two_processes([name, *words], missing=PICTURES) or 0,
     )
     words = ["evaluate", "model", "--config", "run.yaml", "--resamples", "20", "--scorers", "msp,mc_sequence_entropy",
              "--num_samples", "2", "--per_device_eval_batch_size", "4"]  # fmt: skip

@@ -10,6 +10,7 @@ from processes import Forked, run_script
 from clue_hf.cli.main import main
 
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
 ROOT = Path(__file__).parents[2]
 TINY = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
 
@@ -37,6 +38,7 @@ def words(*more, **settings):
     return ["train", *(word for name, value in chosen.items() for word in (f"--{name}", value)), *more]
 
 
+@pytest.mark.pictures
 def test_two_objectives_one_table(here, capsys):
     assert main(words(baseline="ce", alpha="0.7", eval_strategy="steps", eval_steps="1")) == 0
     shown = capsys.readouterr().out

@@ -21,6 +21,7 @@ from clue_hf.cli.main import main
 from clue_hf.evaluation.classes.report import ClassificationReport
 
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
 ROOT = Path(__file__).parents[2]
 QUICKSTART = str(ROOT / "configs/quickstart/resnet_digits.yaml")
 QUICK = {
@@ -63,6 +64,7 @@ def results(folder="out"):
     return json.loads(Path(folder, "results.json").read_text())
 
 
+@pytest.mark.pictures
 def test_the_quickstart_compares_two_objectives_on_two_splits(here, capsys):
     assert main(words(QUICKSTART, mc_samples="2", eval_strategy="steps", eval_steps="2")) == 0
     shown = capsys.readouterr().out

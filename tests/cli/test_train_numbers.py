@@ -12,6 +12,7 @@ from classifiers import BAD, GOOD, image_rows, make_processor, make_text_classif
 from clue_hf.cli.main import main
 
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
 ROOT = Path(__file__).parents[2]
 QUICKSTART = str(ROOT / "configs/quickstart/tabular_diabetes.yaml")
 BOSTON = str(ROOT / "configs/boston.yaml")
@@ -42,6 +43,7 @@ def rows_of(path="out"):
     return json.loads(Path(path, "results.json").read_text())["rows"]
 
 
+@pytest.mark.pictures
 def test_the_quickstart_with_all_that_follows(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     after = ["--calibrator", "quantile", "--ensemble", "2", "--error_predictor", "deup"]

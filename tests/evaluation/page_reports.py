@@ -92,10 +92,10 @@ def numbers(texts):
 
 
 def every_page(page, name):
-    """A column of all pages."""
-    found = column(page, name)
-    while page.locator("#next").is_enabled():
-        page.click("#next")
+    """A column of all pages. A script presses their button: with a mouse every page takes a tenth of a second."""
+    found, following = column(page, name), page.locator("#next")
+    while following.is_enabled():
+        following.evaluate("button => button.click()")
         found += column(page, name)
     return found
 

@@ -15,6 +15,7 @@ from clue_hf import pipeline
 from clue_hf.cli.main import main
 
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
 COMMON = ["--max_steps", "2", "--per_device_train_batch_size", "8", "--save_strategy", "no", "--eval_strategy", "no",
           "--logging_strategy", "no", "--report_to", "none", "--disable_tqdm", "true", "--use_cpu", "true",
           "--per_device_eval_batch_size", "16"]  # fmt: skip

@@ -212,8 +212,10 @@ def of_models(here, data, name):
 
 
 ENDINGS = pytest.mark.parametrize("ending", list(WRITERS))
+undrawn = pytest.mark.usefixtures("without_pictures")
 
 
+@undrawn
 @ENDINGS
 @pytest.mark.parametrize("command", list(READERS))
 @fuzz(4)
@@ -222,6 +224,7 @@ def test_files_of_rows(here, data, command, ending):
     of_files(here, data, command, ending)
 
 
+@undrawn
 @pytest.mark.parametrize("command", list(CONFIGURED))
 @fuzz(6)
 @given(data=st.data())
@@ -261,6 +264,7 @@ def test_many_files_of_models(here, data, name):
     of_models(here, data, name)
 
 
+@undrawn
 @ENDINGS
 @pytest.mark.parametrize("command", list(READERS))
 def test_good_files_are_read(here, command, ending):
@@ -270,6 +274,7 @@ def test_good_files_are_read(here, command, ending):
     assert throw(words, f"good.{ending}", here) == (2 if command == "predict" and ending == "parquet" else 0)
 
 
+@undrawn
 @pytest.mark.parametrize("command", [command for command in CONFIGURED if command not in ("demo", "push")])
 def test_good_settings_are_read(here, command):
     Path("good.yaml").write_text(CONFIGS.get(command, CONFIG))

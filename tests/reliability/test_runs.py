@@ -1,15 +1,14 @@
 """Two runs that want the same place: the second is refused before it has overwritten anything."""
 
 import json
-import os
-import subprocess
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 from helpers import make_model, make_tokenizer
+from processes import Forked
+from reliability.worker import run_on_a_full_disk
 
 from clue_hf.cli.main import main
 
@@ -77,25 +76,13 @@ def test_a_place_that_cannot_be_written_to_is_told(capsys):
     assert "Traceback" not in error
 
 
-#: `clue-hf`, where no file may have more than so many bytes: as if the disk were full.
-LIMITED = """
-import resource, signal, sys
-from clue_hf.cli.main import main
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
-sys.exit(main(sys.argv[2:]))
-"""
-
-
-def test_a_disk_that_is_full_for_a_report_is_told(tmp_path):
+def test_a_disk_that_is_full_for_a_report_is_told():
     words = ["evaluate", "model", "--test_file", "rows.jsonl", "--max_target_length", "4", "--scorers", "msp"]
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED, "20000", *words, "--report_dir", "report"],
-        capture_output=True, text=True, check=False, env={**os.environ, "HF_HOME": str(tmp_path / "home")},
-    )  # fmt: skip
-    assert done.returncode == 2, done.stderr[-2000:]
-    assert "clue-hf: error: File too large" in done.stderr
-    assert "Traceback" not in done.stderr
+    process = Forked(run_on_a_full_disk, 20_001, [*words, "--report_dir", "report"])
+    _, errors = process.communicate()
+    assert process.returncode == 2, errors[-2000:]
+    assert "clue-hf: error: File too large" in errors
+    assert "Traceback" not in errors
 
 
 def test_an_output_that_is_nowhere_is_told(capsys):

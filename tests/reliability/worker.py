@@ -146,3 +146,9 @@ def predict_slowly(seconds, words):
     """`clue-hf predict` with slow batches."""
     UncertaintyPipeline.__call__ = slow(UncertaintyPipeline.__call__, seconds)
     return main(words)
+
+
+def run_on_a_full_disk(size, words):
+    """`clue-hf`, where the system refuses to write files of this size."""
+    refuse(size)
+    return main(words)
