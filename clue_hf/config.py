@@ -119,7 +119,7 @@ class CLUEConfig(Seq2SeqTrainingArguments):
     def check_objective(self) -> None:
         """Raises a `ValueError` that names the setting where one is wrong; settles what follows from the objective."""
         check_choice("task", self.task, TASKS)
-        check_choice("objective", self.objective, tuple(OBJECTIVES))
+        check_choice("objective", self.objective, OBJECTIVES)
         check_choice("level", self.level, ("token", "sequence"))
         check_choice("clue_gradient", self.clue_gradient, ("both", "uncertainty"))
         check_choice("augment", self.augment, ("none", "crop", "crop_flip"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -169,7 +170,7 @@ def check_fraction(name: str, value: Any) -> None:
         raise ValueError(f"`{name}` must be a number from 0 to 1, not {value!r}.")
 
 
-def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
     """Raises a `ValueError` that names the setting and its choices unless `value` is one of them."""
     if value not in choices:
         raise ValueError(f"`{name}` must be one of {', '.join(choices)}, not {value!r}.")

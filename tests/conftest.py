@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(items):
 
 
 PICTURES = ("evaluation.text.plots", "evaluation.classes.plots", "evaluation.numbers.plots",
-            "experiments.plots", "experiments.training_curves")  # fmt: skip
+            "experiments.plots")  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import pytest
 
 
 #: Modules in a folder beyond which nobody sees the design any more.
-MOST = 16
+MOST = 15
 
 
 @pytest.fixture(scope="module")

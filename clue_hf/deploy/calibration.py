@@ -63,7 +63,7 @@ class CalibrateArguments(InferenceArguments):
                 if not 0 < value < 1:
                     raise ValueError(f"`{name}` must lie between 0 and 1, but is {value:g}.")
         if self.scorer is not None:
-            check_choice("scorer", self.scorer, tuple(SCORERS))
+            check_choice("scorer", self.scorer, SCORERS)
         check_minimum(0, tolerance=self.tolerance or 0.0)
 
 

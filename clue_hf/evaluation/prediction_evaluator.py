@@ -40,7 +40,7 @@ class PredictionEvaluator:
 
     def __init__(self, predictor: RowPredictor, calibrator: Any, resamples: int, batch_size: int) -> None:
         if isinstance(calibrator, str):
-            check_choice("calibrator", calibrator, tuple(self.calibrators))
+            check_choice("calibrator", calibrator, self.calibrators)
         check_at_least("resamples", resamples, 0)
         check_at_least("batch_size", batch_size, 1)
         self.predictor: Any = predictor

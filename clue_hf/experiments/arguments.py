@@ -51,7 +51,7 @@ class RunArguments:
         choices = {"baseline": OBJECTIVES, "calibrator": EVERY_CALIBRATOR, "error_predictor": ERROR_PREDICTORS}
         for name, known in choices.items():
             if getattr(self, name) is not None:
-                check_choice(name, getattr(self, name), tuple(known))
+                check_choice(name, getattr(self, name), known)
 
 
 @dataclass

@@ -23,7 +23,7 @@ from ..models.arguments import LoraArguments, ModelArguments
 from ..models.uncertainty_file import UNCERTAINTY_FILE
 from ..objectives import OBJECTIVES, check_suits
 from ..posthoc.error_predictor import ERROR_PREDICTORS
-from ..posthoc.rules import CALIBRATORS_OF
+from ..posthoc.rules import CALIBRATORS_BY_FAMILY
 from ..tables import markdown_table
 from ..trainer import CLUETrainer
 from ..training.checkpoints import checkpoints
@@ -120,7 +120,7 @@ class Experiment(ABC):
 
     def check_comparison(self, arguments: Any) -> None:
         """Applies the options of a comparison; raises where they are not for models of this kind."""
-        known = () if self.family == "text" else (*CALIBRATORS_OF[self.family], ENSEMBLE, *ERROR_PREDICTORS)
+        known = () if self.family == "text" else (*CALIBRATORS_BY_FAMILY[self.family], ENSEMBLE, *ERROR_PREDICTORS)
         for name in filter(None, (*arguments.fitted, arguments.error_predictor)):
             if name not in known:
                 advice = f": use {', '.join(known)}" if known else ""

@@ -132,14 +132,14 @@ def sentence_quality(name: str, predictions: Sequence[str], references: Sequence
 
 def quality_signature(name: str) -> str:
     """What exactly is computed, in the library's own words, to go with every number."""
-    check_choice("quality", name, tuple(QUALITIES))
+    check_choice("quality", name, QUALITIES)
     quality = QUALITIES[name]
     return getattr(quality, "signature", None) or " ".join((quality.__doc__ or name).split())
 
 
 def _checked(name: str, predictions: Sequence[str], references: Sequence[str]) -> Callable[..., Sequence[float]]:
     """The quality of this name; raises where the texts are not one reference for each prediction."""
-    check_choice("quality", name, tuple(QUALITIES))
+    check_choice("quality", name, QUALITIES)
     if isinstance(predictions, str) or isinstance(references, str) or any(not isinstance(r, str) for r in references):
         raise TypeError("Predictions and references must be lists of texts, one reference for each prediction.")
     if len(predictions) != len(references):

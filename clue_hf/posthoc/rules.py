@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
+from typing import Any
+
 from ..errors import UserError
 from .calibrators import CALIBRATORS
 from .error_predictor import ERROR_PREDICTORS
 from .quantile import QuantileCalibrator
 
 
-#: Calibrators by what a model predicts.
-CALIBRATORS_BY_FAMILY = {"text": (), "classes": tuple(CALIBRATORS), "numbers": (QuantileCalibrator.name,)}
-EVERY_CALIBRATOR = tuple(name for names in CALIBRATORS_BY_FAMILY.values() for name in names)
+#: Calibrators by what a model predicts, and by name.
+CALIBRATORS_BY_FAMILY: dict[str, dict[str, Any]] = {
+    "text": {},
+    "classes": CALIBRATORS,
+    "numbers": {QuantileCalibrator.name: QuantileCalibrator},
+}
+EVERY_CALIBRATOR = ChainMap(*reversed(CALIBRATORS_BY_FAMILY.values()))  # which begins with the last of them
 
 
 def check_posthoc(

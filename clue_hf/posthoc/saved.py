@@ -9,9 +9,8 @@ from transformers.utils import logging
 
 from ..models.loading import load_regressor
 from ..models.uncertainty_file import damaged
-from .calibrators import CALIBRATORS
 from .error_predictor import ErrorNormalizer, ErrorPredictor
-from .quantile import QuantileCalibrator
+from .rules import CALIBRATORS_BY_FAMILY
 from .stored import reading_part
 
 
@@ -49,9 +48,9 @@ def stored_calibrator(name: str, stored: dict[str, Any], numbers: bool) -> Any:
             "is not used. Train the model again with --calibrator and --error_predictor to have both."
         )
         return None
-    kinds: dict[str, Any] = {QuantileCalibrator.name: QuantileCalibrator} if numbers else dict(CALIBRATORS)
+    calibrators = CALIBRATORS_BY_FAMILY["numbers" if numbers else "classes"]
     with reading_part(name, "calibrator", advice=FITTED_IN_TRAINING):
-        return kinds[content["name"]].from_checked_dict(content)
+        return calibrators[content["name"]].from_checked_dict(content)
 
 
 def stored_error_predictor(

@@ -17,7 +17,7 @@ def make_scorers(
 ) -> tuple[dict[str, Scorer], Collector]:
     """The scorers with these names, and the collector that collects what they need."""
     for name in names:
-        check_choice("scorers", name, tuple(SCORERS))
+        check_choice("scorers", name, SCORERS)
     scorers = {name: SCORERS[name]() for name in names}
     if settings.compat and "cpmi" in scorers:
         scorers["cpmi"] = PolygraphConditionalMutualInformation()

@@ -24,7 +24,7 @@ WORDS = ["compare", CONFIG, "--max_train_samples", "300", "--max_eval_samples", 
 METHODS = ["--methods", "ce,clue:alpha=0.5", "--seeds", "2"]
 
 
-def start(folder, *words, missing="clue_hf.experiments.comparison_plots"):
+def start(folder, *words, missing="clue_hf.experiments.plots"):
     """The same command in a process of its own, where nobody looks at its pictures."""
     folder.mkdir(exist_ok=True)
     (folder / "log").touch()

@@ -131,7 +131,7 @@ class ClassificationEvaluator(PredictionEvaluator):
         """
         self._check_validation(validation)
         for name in corruptions:
-            check_choice("corruption", name, tuple(CORRUPTIONS))
+            check_choice("corruption", name, CORRUPTIONS)
         labelled = self._rows(dataset, "evaluation")
         rows = labelled.rows
         if corruptions and not isinstance(rows, ImageRows):

@@ -11,6 +11,7 @@ from ...inputs.labels import Labelled, number_rows
 from ...metrics import Measured, regression_report
 from ...models.kind import has_variance_head
 from ...posthoc import ErrorPredictor, QuantileCalibrator
+from ...posthoc.rules import CALIBRATORS_BY_FAMILY
 from ...predictors.numbers import LEVELS, NumberPredictor, RegressionPredictions, check_levels
 from ...processes import on_main_process
 from ..prediction_evaluator import PredictionEvaluator, by_kind
@@ -66,7 +67,7 @@ class RegressionEvaluator(PredictionEvaluator):
     kind = "numbers"
     rows_name = "rows"
     needs = "table preprocessor, image processor or tokenizer"
-    calibrators = {QuantileCalibrator.name: QuantileCalibrator}
+    calibrators = CALIBRATORS_BY_FAMILY["numbers"]
 
     def __init__(
         self,

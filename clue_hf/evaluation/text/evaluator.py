@@ -76,9 +76,9 @@ class UncertaintyEvaluator:
     ) -> None:
         self.qualities = [quality] if isinstance(quality, str) else list(quality)
         for name in scorers:
-            check_choice("scorers", name, tuple(SCORERS))
+            check_choice("scorers", name, SCORERS)
         for name in self.qualities:
-            check_choice("quality", name, tuple(QUALITIES))
+            check_choice("quality", name, QUALITIES)
         if not scorers or not self.qualities:
             raise ValueError("Pass at least one scorer and one quality.")
         self.scorer_names, self.resamples, self.max_rows = list(scorers), resamples, max_rows
