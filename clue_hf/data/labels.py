@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import datasets
 import numpy as np
@@ -88,10 +89,13 @@ def check_classes(splits: dict[str, Dataset], label: str) -> None:
     """Raises where a split has a class of which the training data has no example."""
     names = class_names(splits["train"], label)
     known = np.unique(label_numbers(splits["train"], label, names))
-    problem = "has the class {!r}, of which the training data has no example"
+
+    def problem(numbers: np.ndarray, row: int) -> str:
+        return f"has the class {names[numbers[row]]!r}, of which the training data has no example"
+
     for split, rows in splits.items():
         numbers = label_numbers(rows, label, names, split)
-        _check_rows(~np.isin(numbers, known), split, lambda row, of=numbers: problem.format(names[of[row]]))
+        _check_rows(~np.isin(numbers, known), split, partial(problem, numbers))
 
 
 def split_by_label(dataset: Dataset, fractions: dict[str, float], seed: int, label: str) -> DatasetDict:

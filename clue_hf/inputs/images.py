@@ -178,8 +178,8 @@ def _blocks(dataset: ImageDataset) -> Iterator[np.ndarray]:
         rows = np.linspace(0, len(dataset) - 1, min(len(dataset), STATISTICS_ROWS))
         yield from (dataset[int(row)]["pixel_values"] for row in rows)
         return
-    for rows in np.split(np.arange(len(dataset)), range(1024, len(dataset), 1024)):
-        yield dataset.select(rows).pixels()
+    for block in np.split(np.arange(len(dataset)), range(1024, len(dataset), 1024)):
+        yield dataset.select(block).pixels()
 
 
 class ImageCollator:
