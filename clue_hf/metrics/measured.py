@@ -103,7 +103,7 @@ class Measured(dict[str, Any]):
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> Measured:
         """Reads what [`to_dict`] gave."""
-        numbers = {key: NAN if entry[key] is None else entry[key] for key in _NUMBERS if key in entry}
+        numbers: dict[str, Any] = {key: NAN if entry[key] is None else entry[key] for key in _NUMBERS if key in entry}
         known = {key: entry[key] for key in ("reason", "n", "undefined") if key in entry}
         details = {key: value for key, value in entry.items() if key not in numbers and key not in known}
         return cls(**numbers, **known, has_interval="low" in entry, details=details)

@@ -160,7 +160,8 @@ class IsotonicCalibrator(OneVsRest):
 
     @staticmethod
     def _map_class(probability: np.ndarray, *parameters: list[float]) -> np.ndarray:
-        return np.interp(probability, *parameters)
+        knots, values = parameters
+        return np.interp(probability, knots, values)
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class ConditionalPointwiseMutualInformation(Scorer):
 
     def score(self, collected: Collected) -> float:
         uncertain = collected.output.entropy >= self.cpmi_tau
-        unconditional = self.cpmi_lambda * np.where(uncertain, collected.unconditional, 0.0)
+        unconditional = self.cpmi_lambda * np.where(uncertain, collected.unconditional, 0.0)  # type: ignore[arg-type]
         return _mean(unconditional - collected.output.log_probability)
 
 

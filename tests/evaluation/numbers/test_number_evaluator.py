@@ -363,7 +363,7 @@ def test_what_is_missing_is_explained(tabular):
         evaluator(model, preprocessor, calibrator="quantile").evaluate(TEST)
     with pytest.raises(ValueError, match="not fitted yet"):
         evaluator(model, preprocessor, calibrator="quantile").predict(TEST)
-    with pytest.raises(ValueError, match="above 0 and below 1"):
+    with pytest.raises(ValueError, match="must lie between 0 and 1"):
         evaluator(model, preprocessor).predict(TEST, levels=(0.5, 1.0))
     for empty in (TEST.select([]), {name: [] for name in TEST.column_names}):
         with pytest.raises(ValueError, match="no rows"):
