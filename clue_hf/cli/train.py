@@ -63,15 +63,11 @@ def make_parser() -> ConfigParser:
 
 def command(argv: Sequence[str]) -> int:
     """Runs `clue-hf train`; returns its exit code."""
-    run, *arguments, config = make_parser().parse(argv)
+    run, model, lora, data, config = make_parser().parse(argv)
     objectives = [run.baseline, config.objective] if run.baseline else [config.objective]
-    return run_experiment(
-        "train",
-        argv,
-        (run, *arguments, config),
-        lambda experiment: experiment.run(objectives),
-        "--resume_from_checkpoint true continues from the last checkpoint.",
-    )
+    advice = "--resume_from_checkpoint true continues from the last checkpoint."
+    arguments = (run, model, lora, data, config)
+    return run_experiment("train", argv, arguments, lambda experiment: experiment.run(objectives), advice)
 
 
 def run_experiment(
