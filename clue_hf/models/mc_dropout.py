@@ -306,4 +306,6 @@ def _find_head(model: Any) -> tuple[str, nn.Linear]:
         return usual[-1]
     if len(linear) == 1:
         return linear[0]
-    raise UserError(f"Cannot find the final linear layer of {type(model).__name__} to put dropout before it.")
+    raise UserError(
+        f"Cannot find the classifier of {type(model).__name__}, its final linear layer, to put dropout before it."
+    )
