@@ -10,9 +10,9 @@ from typing import TypeVar
 import torch
 from transformers import Seq2SeqTrainingArguments
 
-from .functional import check_at_least, check_choice, check_fraction
+from .functional import check_choice, check_fraction
 from .objectives import OBJECTIVES
-from .settings import setting
+from .settings import check_minimum, setting
 
 
 _Config = TypeVar("_Config")
@@ -127,11 +127,10 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         check_fraction("alpha", self.alpha)
         check_fraction("label_smoothing_factor", self.label_smoothing_factor)
         for name in ("plain_steps", "plain_epochs", "alpha_warmup_steps", "focal_gamma"):
-            check_at_least(name, getattr(self, name), 0)
-        for name in ("mc_samples", "plain_mc_samples"):
-            check_at_least(name, getattr(self, name) or 0, 0)
+            check_minimum(0, **{name: getattr(self, name)})
+        check_minimum(0, mc_samples=self.mc_samples or 0, plain_mc_samples=self.plain_mc_samples or 0)
         for name in ("max_source_length", "max_target_length", "max_nonfinite_steps"):
-            check_at_least(name, getattr(self, name), 1)
+            check_minimum(1, **{name: getattr(self, name)})
         for name in ("cals_margin", "min_variance"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"`{name}` must be above 0, but is {getattr(self, name)!r}.")

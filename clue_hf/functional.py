@@ -174,10 +174,3 @@ def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
     """Raises a `ValueError` that names the setting and its choices unless `value` is one of them."""
     if value not in choices:
         raise ValueError(f"`{name}` must be one of {', '.join(choices)}, not {value!r}.")
-
-
-def check_at_least(name: str, value: Any, least: float) -> None:
-    """Raises a `ValueError` that names the setting unless `value` is a number of at least `least`."""
-    if not value >= least:
-        rule = "must not be negative" if least == 0 else f"must be at least {least}"
-        raise ValueError(f"`{name}` {rule}, but is {value!r}.")

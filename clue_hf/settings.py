@@ -18,12 +18,12 @@ def setting(default: Any, help: str) -> Any:
     return field(default=default, metadata=metadata)
 
 
-def check_minimum(minimum: int, **values: float) -> None:
+def check_minimum(minimum: int, **values: Any) -> None:
     """Raises a `UserError` that names the first setting below the minimum, 0 or 1."""
     for name, value in values.items():
         if not value >= minimum:
             wanted = "must not be negative" if minimum == 0 else f"must be at least {minimum}"
-            raise UserError(f"`{name}` {wanted}, but is {value}.")
+            raise UserError(f"`{name}` {wanted}, but is {value!r}.")
 
 
 def known_names(option: str, texts: Iterable[str], known: Iterable[str]) -> list[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
-from ..functional import check_at_least, check_choice
+from ..functional import check_choice
 from ..inputs.base import InputSettings
 from ..inputs.labels import make_inputs
 from ..metrics import Measured, interval_description, metric_definitions
 from ..predictors.base import RowPredictor
+from ..settings import check_minimum
 from ..versions import package_versions
 
 
@@ -41,8 +42,8 @@ class PredictionEvaluator:
     def __init__(self, predictor: RowPredictor, calibrator: Any, resamples: int, batch_size: int) -> None:
         if isinstance(calibrator, str):
             check_choice("calibrator", calibrator, self.calibrators)
-        check_at_least("resamples", resamples, 0)
-        check_at_least("batch_size", batch_size, 1)
+        check_minimum(0, resamples=resamples)
+        check_minimum(1, batch_size=batch_size)
         self.predictor: Any = predictor
         self.calibrator, self.resamples, self.batch_size = calibrator, resamples, batch_size
 

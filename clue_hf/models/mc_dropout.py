@@ -21,7 +21,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.overrides import has_torch_function_unary
 
 from ..errors import UserError
-from ..functional import check_at_least
+from ..settings import check_minimum
 from .shared_masks import ACTIVE, SharedMasks
 
 
@@ -137,7 +137,7 @@ def mc_logits(model: nn.Module, inputs: dict[str, Any], passes: int) -> torch.Te
     Returns:
         `torch.Tensor` of shape `(passes, batch, classes)`.
     """
-    check_at_least("passes", passes, 1)
+    check_minimum(1, passes=passes)
     inputs = {name: value for name, value in inputs.items() if name != "labels"}
     masks = ACTIVE.get()
     if passes == 1 and masks is None:

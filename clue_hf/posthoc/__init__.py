@@ -18,8 +18,23 @@ from .reference import ReferenceQuantiles, reference_quantiles
 
 
 __all__ = [
-    "CALIBRATORS", "ERROR_PREDICTORS", "AbstentionThreshold", "AbstentionThresholds", "BetaCalibrator", "Calibrator",
-    "ErrorNormalizer", "ErrorPredictor", "IsotonicCalibrator", "IsotonicConfidence", "PlattCalibrator",
-    "QuantileCalibrator", "ReferenceQuantiles", "TemperatureCalibrator", "abstention_threshold",
-    "cross_fitted_confidence", "ensemble_probabilities", "load_calibrator", "reference_quantiles",
-]  # fmt: skip
+    "CALIBRATORS",
+    "ERROR_PREDICTORS",
+    "AbstentionThreshold",
+    "AbstentionThresholds",
+    "BetaCalibrator",
+    "Calibrator",
+    "ErrorNormalizer",
+    "ErrorPredictor",
+    "IsotonicCalibrator",
+    "IsotonicConfidence",
+    "PlattCalibrator",
+    "QuantileCalibrator",
+    "ReferenceQuantiles",
+    "TemperatureCalibrator",
+    "abstention_threshold",
+    "cross_fitted_confidence",
+    "ensemble_probabilities",
+    "load_calibrator",
+    "reference_quantiles",
+]

@@ -14,12 +14,12 @@ from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
 from ..errors import UserError
-from ..functional import check_at_least
 from ..inputs.base import Inputs, Rows
 from ..models.ensemble import Ensemble
 from ..models.mc_dropout import has_dropout
 from ..posthoc import ErrorPredictor
 from ..processes import process_state
+from ..settings import check_minimum
 from ..tasks import default_passes
 from ..tasks.passes import PassTask
 
@@ -160,7 +160,7 @@ def chosen_passes(model: Any, mc_samples: int | None, task: str) -> int:
     """The number of passes with dropout, by default that of the task; raises where the model has no dropout."""
     if mc_samples is None:
         return default_passes(model, task)
-    check_at_least("mc_samples", mc_samples, 0)
+    check_minimum(0, mc_samples=mc_samples)
     if mc_samples and not has_dropout(model):
         raise NoDropoutError("The model has no dropout, so that all its passes are the same: leave mc_samples at 0.")
     return mc_samples

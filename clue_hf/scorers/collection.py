@@ -23,6 +23,7 @@ from ..inputs.text import IGNORED, encode_sources, encode_targets
 from ..models.kind import unwrap
 from ..models.mc_dropout import active_dropout
 from ..models.tokenizer import with_padding
+from ..settings import check_minimum
 from ..tasks import TextTask
 from .decoding import Decoder, decodes_plainly
 from .sampling import sampler, stream_seed, warper
@@ -118,10 +119,8 @@ class CollectionSettings:
 
     def __post_init__(self) -> None:
         for name in ("max_new_tokens", "max_source_length", "num_samples", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1, but is {getattr(self, name)!r}.")
-        if self.mc_samples < 0:
-            raise ValueError(f"`mc_samples` must not be negative, but is {self.mc_samples!r}.")
+            check_minimum(1, **{name: getattr(self, name)})
+        check_minimum(0, mc_samples=self.mc_samples)
         check_choice("pmi_source", self.pmi_source, ("empty", "prefix"))
         if self.compat is not None:
             check_choice("compat", self.compat, ("lm-polygraph",))

@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-from ...functional import check_at_least
+from ...settings import check_minimum
 
 
 class CLUETabularResNetConfig(PreTrainedConfig):
@@ -62,8 +62,7 @@ class CLUETabularResNetConfig(PreTrainedConfig):
             raise ValueError(f"`num_numeric` must be at least 0, not {self.num_numeric!r}.")
         if any(size < 1 for size in self.category_sizes):
             raise ValueError(f"`category_sizes` must be positive, one number per column, not {self.category_sizes}.")
-        for name in ("category_dim", "hidden_size", "num_blocks"):
-            check_at_least(name, getattr(self, name), 1)
+        check_minimum(1, category_dim=self.category_dim, hidden_size=self.hidden_size, num_blocks=self.num_blocks)
         if self.inner_size < 1:
             raise ValueError(f"`hidden_factor` leaves no feature inside a block: {self.hidden_factor!r}.")
         for name in ("dropout", "residual_dropout"):
