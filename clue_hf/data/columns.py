@@ -118,6 +118,18 @@ def check_texts(values: list[Any], path: str, option: str, first_row: int = 0) -
             raise UserError(f"{option} {path!r} must hold text, but {problem}.")
 
 
+def text_pairs(
+    columns: dict[str, list[Any]], source: str | None, target: str | None, first_row: int = 0
+) -> tuple[list[str], list[str]]:
+    """The source and target texts of a batch of rows, in columns that are named or known; raises unless all are texts."""
+    texts = []
+    pair = find_pair(columns, source, target)
+    for path, option in zip(pair, ("source_column", "target_column"), strict=True):
+        texts.append(column_values(columns, path, option))
+        check_texts(texts[-1], path, option, first_row)
+    return texts[0], texts[1]
+
+
 def describe_value(value: Any) -> str:
     """A value of the wrong type in an error message."""
     return "empty (null)" if value is None else f"a {type(value).__name__}: {str(value)[:40]!r}"

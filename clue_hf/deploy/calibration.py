@@ -11,7 +11,7 @@ import numpy as np
 from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
-from ..data.columns import check_texts, column_values, find_pair
+from ..data.columns import text_pairs
 from ..data.loading import DataArguments
 from ..errors import UserError
 from ..functional import check_choice
@@ -119,12 +119,7 @@ def calibrate(
 
 def _text_rows(predictor: Any, rows: EvaluationData, arguments: CalibrateArguments) -> HeldOut:
     quality = known_names("quality", [arguments.quality], QUALITIES)[0]
-    pair = find_pair(rows.test.column_names, rows.columns["source_column"], rows.columns["target_column"])
-    columns, texts = rows.test[:], []
-    for path, option in zip(pair, ("source_column", "target_column"), strict=True):
-        texts.append(column_values(columns, path, option))
-        check_texts(texts[-1], path, option, 0)
-    sources, references = texts
+    sources, references = text_pairs(rows.test[:], rows.columns["source_column"], rows.columns["target_column"])
 
     def judge(answers: list[Answer]) -> np.ndarray:
         return sentence_quality(quality, [answer["generated_text"] for answer in answers], references)

@@ -12,12 +12,10 @@ from ..config import CLUEConfig
 from ..data.columns import column_values, find_pair
 from ..errors import UserError
 from ..evaluation import EvaluationReport, UncertaintyEvaluator, token_statistics
-from ..evaluation.text.measures import REFERENCE_VALUES, Columns, read_texts
+from ..evaluation.text.measures import REFERENCE_VALUES, Columns, read_texts, reference_metrics
 from ..inputs.text import has_text_pairs
 from ..metrics import (
     Measured,
-    calibration_intervals,
-    cluster_mean_interval,
     corpus_quality,
     corpus_quality_interval,
     metric_definitions,
@@ -181,22 +179,12 @@ class TextExperiment(Experiment):
     def measure(self, view: str, outcomes: Callable[[str], Outcome], resamples: int) -> dict[str, Measured]:
         outcome = outcomes(view)
         outputs, references = (outcome[name].tolist() for name in ("outputs", "references"))
-        errors, uncertainties, confidences, correct = (outcome[name] for name in REFERENCE_VALUES)
-        example = np.repeat(np.arange(len(outputs)), outcome["lengths"])
-        calibration = calibration_intervals(errors, uncertainties, confidences, correct, example, resamples=resamples)
-        error, uncertainty = (
-            cluster_mean_interval(np.bincount(example, values, len(outputs)), outcome["lengths"], resamples)
-            for values in (errors, uncertainties)
-        )
+        tokens = [outcome[name] for name in REFERENCE_VALUES]
         scores, quality = self.judged(outcome)
         rejection = rejection_reports(scores, quality, metrics=REJECTION, resamples=resamples)
         return {
             "quality": corpus_quality_interval(self.quality, outputs, references, resamples),
-            "error": error,
-            "uncertainty": uncertainty,
-            "gap": error - uncertainty,
-            "alignment_error": calibration["alignment_error"],
-            "token_ece": calibration["confidence_calibration_error"],
+            **reference_metrics(tokens, outcome["lengths"], resamples),
             "mean_quality": rejection[self.scorers[0]]["mean_quality"],
             **{f"{name}_{scorer}": metrics[name] for scorer, metrics in rejection.items() for name in REJECTION[:3]},
         }

@@ -12,7 +12,7 @@ import numpy as np
 from accelerate.utils import broadcast_object_list, gather_object
 from transformers.utils.logging import tqdm
 
-from ...data.columns import check_texts, column_values, find_pair
+from ...data.columns import column_values, text_pairs
 from ...functional import check_choice
 from ...metrics import interval_description, quality_signature, sentence_quality
 from ...metrics.quality import QUALITIES
@@ -243,12 +243,7 @@ def _texts(
     rows: list[dict[str, Any]], source: str | None, target: str | None, entropy: str | None, first_row: int
 ) -> list[Texts]:
     """Source and reference text of some rows, checked, and their true entropy where there is a column of it."""
-    pair = find_pair(rows[0], source, target)
     columns = {name: [row[name] for row in rows] for name in rows[0]}
-    texts = []
-    for path, option in zip(pair, ("source_column", "target_column"), strict=True):
-        values = column_values(columns, path, option)
-        check_texts(values, path, option, first_row)
-        texts.append(values)
+    texts = text_pairs(columns, source, target, first_row)
     entropies = column_values(columns, entropy, "entropy_column") if entropy else [None] * len(rows)
     return list(zip(*texts, entropies, strict=True))

@@ -134,23 +134,29 @@ def _quality(examples: Sequence[Example], columns: Columns, resamples: int) -> d
     }
 
 
-def _references(columns: Columns, resamples: int) -> dict[str, Any]:
-    """Calibration on the reference tokens; intervals over examples, whose tokens are not independent."""
-    example = np.repeat(np.arange(len(columns.lengths)), columns.lengths)
-    error, uncertainty, confidence, correct = columns.tokens
-    sums = {
-        name: cluster_mean_interval(
-            np.bincount(example, values, len(columns.lengths)), columns.lengths, resamples=resamples
-        )
-        for name, values in (("error", error), ("uncertainty", uncertainty))
-    }
-    calibration = calibration_intervals(error, uncertainty, confidence, correct, example, resamples=resamples)
+def reference_metrics(tokens: Sequence[np.ndarray], lengths: np.ndarray, resamples: int = 2000) -> dict[str, Measured]:
+    """
+    Calibration on the reference tokens, from their [`REFERENCE_VALUES`] and the number of them in each text; intervals
+    over the texts, whose tokens are not independent.
+    """
+    example = np.repeat(np.arange(len(lengths)), lengths)
+    error, uncertainty = (
+        cluster_mean_interval(np.bincount(example, values, len(lengths)), lengths, resamples) for values in tokens[:2]
+    )
+    calibration = calibration_intervals(*tokens, example, resamples=resamples)
     return {
-        "tokens": len(error),
-        **sums,
+        "error": error,
+        "uncertainty": uncertainty,
+        "gap": error - uncertainty,
         "alignment_error": calibration["alignment_error"],
         "token_ece": calibration["confidence_calibration_error"],
     }
+
+
+def _references(columns: Columns, resamples: int) -> dict[str, Any]:
+    metrics = reference_metrics(columns.tokens, columns.lengths, resamples)
+    del metrics["gap"]  # which the reports do not have
+    return {"tokens": len(columns.tokens[0]), **metrics}
 
 
 def _scorers(columns: Columns, quality: str, resamples: int) -> dict[str, dict[str, Measured]]:
