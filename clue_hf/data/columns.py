@@ -121,7 +121,7 @@ def check_texts(values: list[Any], path: str, option: str, first_row: int = 0) -
 def text_pairs(
     columns: dict[str, list[Any]], source: str | None, target: str | None, first_row: int = 0
 ) -> tuple[list[str], list[str]]:
-    """The source and target texts of a batch of rows, in columns that are named or known; raises unless all are texts."""
+    """The source and target texts of a batch of rows, in columns that are named or known."""
     texts = []
     pair = find_pair(columns, source, target)
     for path, option in zip(pair, ("source_column", "target_column"), strict=True):
