@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 from PIL import Image
-from scipy import ndimage, signal
+from scipy import ndimage
 
 from ..errors import UserError, did_you_mean
 from .image_dataset import image_to_pixels, pixels_to_image
@@ -100,12 +100,14 @@ def _gaussian_blur(image: np.ndarray, sigma: float, generator: Generator, scale:
 
 def _defocus_blur(image: np.ndarray, setting: tuple[float, float], generator: Generator, scale: float) -> np.ndarray:
     """A disk, its edge softened."""
+    from scipy.signal import fftconvolve  # a second of imports
+
     radius, soft = (scale * length for length in setting)
     reach = int(np.ceil(radius + 3 * soft))
     y, x = np.mgrid[-reach : reach + 1, -reach : reach + 1]
     kernel = ndimage.gaussian_filter((x**2 + y**2 <= radius**2).astype(np.float32), soft)
     padded = np.pad(image, ((reach, reach), (reach, reach), (0, 0)), mode="reflect")
-    return signal.fftconvolve(padded, kernel[..., None] / kernel.sum(), "valid", axes=(0, 1))
+    return fftconvolve(padded, kernel[..., None] / kernel.sum(), "valid", axes=(0, 1))
 
 
 def _motion_blur(image: np.ndarray, setting: tuple[float, float], generator: Generator, scale: float) -> np.ndarray:
