@@ -140,10 +140,12 @@ def reference_metrics(tokens: Sequence[np.ndarray], lengths: np.ndarray, resampl
     over the texts, whose tokens are not independent.
     """
     example = np.repeat(np.arange(len(lengths)), lengths)
+    errors, entropies, confidences, correct = tokens
     error, uncertainty = (
-        cluster_mean_interval(np.bincount(example, values, len(lengths)), lengths, resamples) for values in tokens[:2]
+        cluster_mean_interval(np.bincount(example, values, len(lengths)), lengths, resamples)
+        for values in (errors, entropies)
     )
-    calibration = calibration_intervals(*tokens, example, resamples=resamples)
+    calibration = calibration_intervals(errors, entropies, confidences, correct, example, resamples=resamples)
     return {
         "error": error,
         "uncertainty": uncertainty,
