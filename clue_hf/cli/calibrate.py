@@ -12,10 +12,12 @@ from transformers.utils import logging
 
 from ..data.loading import DataArguments
 from ..deploy.calibration import CalibrateArguments, calibrate
+from ..deploy.token_calibration import TokenCalibration
 from ..errors import UserError
 from ..models.uncertainty_file import UNCERTAINTY_FILE, NewerVersionError, read_uncertainty, write_uncertainty
 from ..posthoc import AbstentionThreshold
 from ..posthoc.calibration_file import UncertaintyCalibration
+from ..posthoc.token_temperature import TokenTemperature
 from ..predictors.loading import read_config, save_model
 from ..tables import markdown_table
 from .arguments import DATA_OPTIONS, FILE_TYPES, SPLIT_OPTIONS
@@ -28,7 +30,7 @@ logger = logging.get_logger(__name__)
 
 GROUPS = {
     "Options": ["split", "output_dir", "risks", "delta", "mc_samples", "per_device_eval_batch_size", "dtype", "seed"],
-    "Texts": ["scorer", "quality", "max_target_length", "generation_num_beams", "num_samples"],
+    "Texts": ["scorer", "quality", "token_calibrator", "max_target_length", "generation_num_beams", "num_samples"],
     "Numbers": ["tolerance"],
     "Data": [*DATA_OPTIONS, *SPLIT_OPTIONS, "split_seed", "max_eval_samples", "binary_task", "on_bad_row"],
 }  # fmt: skip
@@ -56,14 +58,35 @@ def command(argv: Sequence[str]) -> int:
     _check_split(arguments.split, data)
     read_config(model)  # says where there is no such model
     stored = _stored(model)
-    calibration, predictor = calibrate(model, arguments, data, data_name(data, arguments.split), stored)
+    calibration, predictor, tokens = calibrate(model, arguments, data, data_name(data, arguments.split), stored)
     if not _same(folder, model):
         save_model(predictor, folder, stored)
         write_uncertainty(folder, **{key: value for key, value in stored.items() if key != "version"})
     calibration.write(folder)
+    if tokens is not None:
+        calibrator = None if tokens.calibrator is None else tokens.calibrator.to_dict()
+        write_uncertainty(folder, token_calibrator=calibrator, token_calibration=tokens.to_dict())
+        print("\n" + token_summary(tokens))
     print("\n" + summary(calibration))
     print(f"\nWritten to {folder / UNCERTAINTY_FILE}.")
     return 0
+
+
+def token_summary(tokens: TokenCalibration) -> str:
+    """The token calibrator, before and after, in a few lines and a table."""
+    parts = tokens.parts
+    chosen = tokens.name
+    if isinstance(tokens.calibrator, TokenTemperature):
+        chosen += f", T = {tokens.calibrator.temperature:.3f}"
+    return "\n".join([
+        f"Token calibrator: {chosen}, fitted on {len(parts.fit):,} rows; {len(parts.choose):,} others choose, and "
+        f"{len(parts.certify):,} others give this table and the thresholds.",
+        "",
+        tokens.table(),
+        "",
+        "Error and uncertainty in nats per token. A temperature never changes which token is the most likely one: the",
+        "outputs are the same as before.",
+    ])  # fmt: skip
 
 
 def summary(calibration: UncertaintyCalibration) -> str:

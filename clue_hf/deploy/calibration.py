@@ -28,6 +28,7 @@ from ..predictors.loading import read_config
 from ..scorers import SCORERS
 from ..settings import check_minimum, known_names, parse_fractions, setting
 from .arguments import InferenceArguments
+from .token_calibration import TOKEN_CALIBRATORS, Parts, TokenCalibration, calibrate_tokens
 
 
 logger = logging.get_logger(__name__)
@@ -51,6 +52,11 @@ class CalibrateArguments(InferenceArguments):
     )
     scorer: str | None = setting(None, f"Texts: the uncertainty (default: perplexity): {', '.join(SCORERS)}.")
     quality: str = setting("bleu", f"Texts: how outputs are judged: {', '.join(QUALITIES)}.")
+    token_calibrator: str | None = setting(
+        None,
+        f"Texts: calibrate the probabilities of the tokens, on half of the rows: {', '.join(TOKEN_CALIBRATORS)}, auto "
+        "(chooses on rows of its own; default: leave the model's as it is). Outputs stay the same.",
+    )
     tolerance: float | None = setting(
         None, "Numbers: largest error, in units of the target, of a prediction that counts as right."
     )
@@ -64,6 +70,8 @@ class CalibrateArguments(InferenceArguments):
                     raise ValueError(f"`{name}` must lie between 0 and 1, but is {value:g}.")
         if self.scorer is not None:
             check_choice("scorer", self.scorer, SCORERS)
+        if self.token_calibrator is not None:
+            check_choice("token_calibrator", self.token_calibrator, (*TOKEN_CALIBRATORS, "auto"))
         check_minimum(0, tolerance=self.tolerance or 0.0)
 
 
@@ -76,17 +84,23 @@ class HeldOut:
     quality: str = ""
     test: str | None = "binomial"
     risks: Sequence[float] = MAX_RISKS
+    references: Sequence[str] = ()
 
 
 def calibrate(
     model: str, arguments: CalibrateArguments, data: DataArguments, data_name: str, stored: dict[str, Any]
-) -> tuple[UncertaintyCalibration, Any]:
-    """The meaning of a model's uncertainty, fitted on held-out rows, and the predictor that answered them."""
+) -> tuple[UncertaintyCalibration, Any, TokenCalibration | None]:
+    """
+    The meaning of a model's uncertainty, fitted on held-out rows, the predictor that answered them, and what
+    calibrates its tokens, where that was asked for.
+    """
     kind = config_kind(read_config(model))
     if arguments.scorer is not None and kind.family != "text":
         raise UserError(f"--scorer is for models that write texts, and {model} does not.")
     if arguments.tolerance is not None and kind.family != "numbers":
         raise UserError("--tolerance is for models that predict numbers.")
+    if arguments.token_calibrator is not None and kind.family != "text":
+        raise UserError(f"--token_calibrator is for models that write texts, and {model} does not.")
     rows = arguments.load_data(kind, data, arguments.split, InputSettings.from_file(model, stored))
     beams = {"num_beams": arguments.generation_num_beams} if arguments.generation_num_beams > 1 else {}
     text_options = {"scorers": arguments.scorer, "seed": arguments.seed, "generation": beams}
@@ -96,25 +110,47 @@ def calibrate(
     hold_out = {"text": _text_rows, "classes": _class_rows, "numbers": _number_rows}[kind.family]
     held_out = hold_out(predictor, rows, arguments)
     _warn(len(held_out.inputs), arguments, data, stored)
-    batch_size = arguments.per_device_eval_batch_size
+    batch_size, tokens = arguments.per_device_eval_batch_size, None
+    if arguments.token_calibrator is not None:
+        tokens = _calibrate_tokens(predictor, held_out, arguments)
     if kind.family == "text":
         answers = _answer_texts(predictor, held_out.inputs, batch_size)
     else:
         answers = predictor.answers(held_out.inputs, batch_size, 0, description="Calibrating")
     judged = {} if held_out.judge is None else {"quality": held_out.quality, "loss": "1 - quality"}
+    uncertainty = np.array([answer["uncertainty"] for answer in answers])
+    quality, fitting = None if held_out.judge is None else held_out.judge(answers), None
+    if tokens is not None and quality is not None:  # rows that were fitted on, or chosen by, certify nothing
+        fit, certify = tokens.parts.fit, tokens.parts.certify
+        fitting, uncertainty, quality = (uncertainty[fit], quality[fit]), uncertainty[certify], quality[certify]
     calibration = UncertaintyCalibration.fit(
         predictor.scorer,
         predictor.settings,
-        np.array([answer["uncertainty"] for answer in answers]),
-        None if held_out.judge is None else held_out.judge(answers),
+        uncertainty,
+        quality,
         arguments.max_risks or held_out.risks,
         arguments.delta,
         held_out.test,
-        data={"name": _public_name(data_name), "rows": len(held_out.inputs)},
+        fitting,
+        data={"name": _public_name(data_name), "rows": len(uncertainty)},
         weights=predictor.fingerprint(),
         definitions={"uncertainty": predictor.definition, **judged},
     )
-    return calibration, predictor
+    return calibration, predictor, tokens
+
+
+def _calibrate_tokens(predictor: Any, held_out: HeldOut, arguments: CalibrateArguments) -> TokenCalibration:
+    """Fits what calibrates the tokens, and makes the predictor use it."""
+    parts = Parts.split(held_out.inputs, arguments.seed)
+    predictor.token_calibrator = None
+    tokens = calibrate_tokens(predictor, held_out.inputs, held_out.references, parts, str(arguments.token_calibrator))
+    predictor.token_calibrator = tokens.calibrator
+    if len(parts.certify) < FEW_ROWS:
+        logger.warning(
+            f"Only {len(parts.certify)} of {len(held_out.inputs)} rows are left for thresholds and the report: few of "
+            "them can be certified."
+        )
+    return tokens
 
 
 def _text_rows(predictor: Any, rows: EvaluationData, arguments: CalibrateArguments) -> HeldOut:
@@ -125,7 +161,7 @@ def _text_rows(predictor: Any, rows: EvaluationData, arguments: CalibrateArgumen
         return sentence_quality(quality, [answer["generated_text"] for answer in answers], references)
 
     signature = f"sentence {quality} ({quality_signature(quality)})"
-    return HeldOut(sources, judge, signature, "hoeffding-bentkus", TEXT_RISKS)
+    return HeldOut(sources, judge, signature, "hoeffding-bentkus", TEXT_RISKS, references)
 
 
 def _class_rows(predictor: Any, rows: EvaluationData, arguments: CalibrateArguments) -> HeldOut:

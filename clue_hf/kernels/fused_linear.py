@@ -20,6 +20,8 @@ from ..functional import check_labels
 
 
 Objective = Callable[..., torch.Tensor]
+#: From rows that the output layer is applied to (or `None`) and their logits to what divides the logits of each.
+Temperature = Callable[[torch.Tensor | None, torch.Tensor], torch.Tensor]
 
 # Rows per matrix product: as fast as one large product, at an eighth of the logits for 2,048 rows.
 CHUNK_SIZE = 256
@@ -104,10 +106,12 @@ def linear_statistics(
     *,
     bias: torch.Tensor | None = None,
     chunk_size: int = CHUNK_SIZE,
+    temperature: Temperature | None = None,
 ) -> LinearStatistics:
     """
     Error, entropy, top-1 probability and whether top-1 is the label, for each row of `hidden`: (rows, features), or
-    (passes, rows, features) for the mean of the distributions of several passes.
+    (passes, rows, features) for the mean of the distributions of several passes. A `temperature` tells from rows of
+    `hidden` and their logits what to divide the logits by.
     """
     hidden = hidden if hidden.dim() == 3 else hidden.unsqueeze(0)
     passes, num_rows, _ = hidden.shape
@@ -119,9 +123,11 @@ def linear_statistics(
     for start in range(0, max(num_rows, 1), size):
         chunk = hidden[:, start : start + size].to(dtype)
         if passes == 1:
-            logits = linear_logits(chunk[0], weight, bias, buffer)
+            logits = divided(linear_logits(chunk[0], weight, bias, buffer), chunk[0], temperature)
         else:
-            logits = torch.nn.functional.linear(chunk, weight, bias).log_softmax(-1).logsumexp(0) - math.log(passes)
+            logits = torch.nn.functional.linear(chunk, weight, bias)
+            divided(logits.flatten(0, 1), chunk.flatten(0, 1), temperature)
+            logits = logits.log_softmax(-1).logsumexp(0) - math.log(passes)
         parts.append(logit_statistics(logits, labels[start : start + size]))
     return LinearStatistics(*map(torch.cat, zip(*parts, strict=True)))
 
@@ -230,6 +236,11 @@ def linear_logits(
     if bias is not None:
         logits += bias
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def divided(logits: torch.Tensor, hidden: torch.Tensor | None, temperature: Temperature | None) -> torch.Tensor:
+    """The logits of some rows divided, in place, by the temperature of each, where there is one."""
+    return logits if temperature is None else logits.div_(temperature(hidden, logits).unsqueeze(1))
 
 
 def _blocks(logits: torch.Tensor) -> Iterator[slice]:

@@ -74,16 +74,17 @@ class UncertaintyCalibration:
         risks: Iterable[float],
         delta: float = 0.1,
         test: str | None = None,
+        fitting: tuple[np.ndarray, np.ndarray] | None = None,
         **descriptions: Any,
     ) -> UncertaintyCalibration:
         """
         From an uncertainty and a quality in [0, 1] for each row of calibration data; the loss is 1 - quality. Without
-        qualities there is neither a confidence nor a threshold. `descriptions` are `data`, `definitions` and
-        `weights`.
+        qualities there is neither a confidence nor a threshold. The confidence is fitted on other rows where their
+        uncertainty and quality are given (`fitting`). `descriptions` are `data`, `definitions` and `weights`.
         """
         quantiles, confidence, abstention = quantiles_of(uncertainty), None, None
         if quality is not None:
-            confidence = IsotonicConfidence.fit(uncertainty, quality)
+            confidence = IsotonicConfidence.fit(*(fitting or (uncertainty, quality)))
             abstention = AbstentionThresholds.fit(uncertainty, 1 - quality, risks, delta, test=test)
         return cls(scorer, settings, quantiles, confidence, abstention, versions=package_versions(), **descriptions)
 

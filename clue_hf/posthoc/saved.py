@@ -12,6 +12,7 @@ from ..models.uncertainty_file import damaged
 from .error_predictor import ErrorNormalizer, ErrorPredictor
 from .rules import CALIBRATORS_BY_FAMILY
 from .stored import reading_part
+from .token_temperature import STORED_TOKEN_CALIBRATORS
 
 
 logger = logging.get_logger(__name__)
@@ -51,6 +52,15 @@ def stored_calibrator(name: str, stored: dict[str, Any], numbers: bool) -> Any:
     calibrators = CALIBRATORS_BY_FAMILY["numbers" if numbers else "classes"]
     with reading_part(name, "calibrator", advice=FITTED_IN_TRAINING):
         return calibrators[content["name"]].from_checked_dict(content)
+
+
+def stored_token_calibrator(name: str, stored: dict[str, Any]) -> Any:
+    """The token calibrator that was saved with a language model."""
+    content = stored.get("token_calibrator")
+    if content is None:
+        return None
+    with reading_part(name, "token_calibrator"):
+        return STORED_TOKEN_CALIBRATORS[content["name"]].from_checked_dict(content)
 
 
 def stored_error_predictor(

@@ -29,7 +29,13 @@ from ..models.safety import check_folder
 from ..models.uncertainty_file import UNCERTAINTY_FILE, optional_file, read_uncertainty
 from ..offline import notice_missing_network
 from ..posthoc.calibration_file import UncertaintyCalibration
-from ..posthoc.saved import stored_calibrator, stored_error_predictor, stored_min_variance, stored_passes
+from ..posthoc.saved import (
+    stored_calibrator,
+    stored_error_predictor,
+    stored_min_variance,
+    stored_passes,
+    stored_token_calibrator,
+)
 from ..scorers import CollectionSettings
 from .base import SEED, Predictor
 from .classes import ClassPredictor
@@ -64,7 +70,9 @@ def load_predictor(
         model, tokenizer = language_model(name, dtype)
         chosen = {"mc_samples": mc_samples, "seed": seed}
         settings |= {key: value for key, value in chosen.items() if value is not None}
-        return text_predictor(model.to(device), tokenizer, scorers, calibration, inputs, **settings)
+        predictor = text_predictor(model.to(device), tokenizer, scorers, calibration, inputs, **settings)
+        predictor.token_calibrator = stored_token_calibrator(name, stored)
+        return predictor
     check_whole(name)
     if scorers is not None:
         raise UserError(f"`scorer` is for models that write texts, and {name!r} does not.")

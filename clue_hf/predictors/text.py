@@ -13,9 +13,7 @@ import torch
 from ..errors import UserError
 from ..inputs.base import InputSettings
 from ..inputs.text_rows import as_texts
-from ..models.kind import unwrap
 from ..scorers import Batch, Collected, CollectionSettings, make_scorers
-from ..scorers.decoding import decoder_start
 from .base import NOT_FINITE, Answer, Predictor
 
 
@@ -36,16 +34,26 @@ class TextPredictor(Predictor):
         tokenizer: Any,
         scorers: str | Sequence[str] = "perplexity",
         columns: InputSettings | None = None,
+        token_calibrator: Any = None,
         **settings: Any,
     ) -> None:
         names = [scorers] if isinstance(scorers, str) else list(scorers)
         self.model, self.processing_class, self.scorer = model, tokenizer, names[0]
         self.collection = collection_settings(settings)
-        self.scorers, self.collector = make_scorers(model, tokenizer, names, self.collection)
+        self.scorers, self.collector = make_scorers(model, tokenizer, names, self.collection, token_calibrator)
         self.settings = {name: value for name, value in vars(self.collection).items() if name != "batch_size"}
         self.definitions = {name: " ".join((type(s).__doc__ or "").split()) for name, s in self.scorers.items()}
         self.definition = self.definitions[self.scorer]
         self.columns = columns or InputSettings()
+
+    @property
+    def token_calibrator(self) -> Any:
+        """What calibrates the probabilities of the tokens, where anything does."""
+        return self.collector.temperature
+
+    @token_calibrator.setter
+    def token_calibrator(self, calibrator: Any) -> None:
+        self.collector.temperature = calibrator
 
     def scores(self, entry: Collected, row: int) -> dict[str, float]:
         """The score of a text by every scorer; raises where one is not a number."""
@@ -95,16 +103,9 @@ class TextPredictor(Predictor):
         """The most probable tokens at each position of a text, by a pass of its own."""
         if not tokens:
             return
-        base, device = unwrap(self.model), self.model.device
-        source = torch.tensor([prompt], device=device)
         self.model.eval()
-        if self.collector.is_seq2seq:
-            before = torch.tensor([[decoder_start(base), *tokens[:-1]]], device=device)
-            logits = self.model(input_ids=source, decoder_input_ids=before).logits[0]
-        else:
-            whole = torch.tensor([[*prompt, *tokens[:-1]]], device=device)
-            logits = self.model(input_ids=whole).logits[0, len(prompt) - 1 :]
-        likely = logits.float().softmax(-1).topk(min(count, logits.shape[-1]), dim=-1)
+        logits = self.collector.output_logits(prompt, tokens)
+        likely = logits.softmax(-1).topk(min(count, logits.shape[-1]), dim=-1)
         for ids, probabilities in zip(likely.indices.tolist(), likely.values.tolist(), strict=True):
             names = self.processing_class.convert_ids_to_tokens(ids)
             yield [{"token": name, "probability": p} for name, p in zip(names, probabilities, strict=True)]

@@ -20,6 +20,7 @@ from transformers.utils.logging import tqdm
 
 from ..functional import check_choice
 from ..inputs.text import IGNORED, encode_sources, encode_targets
+from ..kernels.fused_linear import Temperature
 from ..models.kind import unwrap
 from ..models.mc_dropout import active_dropout
 from ..models.tokenizer import with_padding
@@ -139,13 +140,21 @@ class Collector:
             `"samples"`, `"unconditional"`, both or none.
         settings ([`CollectionSettings`], *optional*):
             How to generate.
+        temperature (`Callable`, *optional*):
+            A [`~clue_hf.posthoc.token_temperature.TokenTemperature`] or head: all probabilities are those of the
+            logits divided by it. What is decoded greedily or by beams stays the same.
     """
 
     def __init__(
-        self, model: Any, tokenizer: Any, needs: set[str] | frozenset[str], settings: CollectionSettings | None = None
+        self,
+        model: Any,
+        tokenizer: Any,
+        needs: set[str] | frozenset[str],
+        settings: CollectionSettings | None = None,
+        temperature: Temperature | None = None,
     ) -> None:
         self.model, self.tokenizer = model, with_padding(tokenizer)
-        self.needs, self.settings = needs, settings or CollectionSettings()
+        self.needs, self.settings, self.temperature = needs, settings or CollectionSettings(), temperature
         self.task = TextTask(model, tokenizer=self.tokenizer)
         self.is_seq2seq = self.task.kind == "seq2seq"
         self._own_loop: bool | None = None
@@ -207,6 +216,19 @@ class Collector:
             self.model.train(was_training)
         return collected
 
+    @torch.no_grad()
+    def reference_tokens(self, batch: Batch, references: Sequence[str]) -> tuple[torch.Tensor, ...]:
+        """What the output layer is applied to for each token of the references, the tokens, and their rows."""
+        self.model.eval()
+        inputs = self._teacher_forced(self._read(batch.prompts), self._encode_targets(references))
+        hidden, labels, place = self.task.head_inputs(self.model, inputs)
+        return hidden, labels, torch.tensor(batch.rows, device=place.device)[place]
+
+    def output_logits(self, prompt: list[int], tokens: list[int]) -> torch.Tensor:
+        """The logits that each token of an output was chosen from: (tokens, vocabulary)."""
+        inputs = self._teacher_forced(self._read([prompt]), [tokens])
+        return self.task.logits(self.model, *self.task.split_labels(self.model, inputs), self.temperature)
+
     def _generated(self, context: dict[str, Any], batch: Batch) -> list[Collected]:
         """An output for each row, and its samples where the same loop can decode them."""
         settings = self._decoding(batch)
@@ -235,7 +257,7 @@ class Collector:
         first: list[int | None] = [None] if greedy else []
         seeds = [[*first, *self._sample_seeds(prompt, count)] for prompt in batch.prompts]
         limit, warp = self.settings.max_new_tokens, warper(**self._sampling())
-        decoder = Decoder(self.model, self._end_tokens(), self.tokenizer.pad_token_id, limit, warp)
+        decoder = Decoder(self.model, self._end_tokens(), self.tokenizer.pad_token_id, limit, warp, self.temperature)
         return [[self._scored_text(*text) for text in texts] for texts in decoder.decode(context, seeds)]
 
     def _decoding(self, batch: Batch) -> dict[str, Any]:
@@ -259,7 +281,7 @@ class Collector:
             return
         count = self.settings.num_samples
         seeds = [seed for prompt in batch.prompts for seed in self._sample_seeds(prompt, count)]
-        draw = sampler(seeds, self.model.device, **self._sampling())
+        draw = sampler(seeds, self.model.device, self.temperature, **self._sampling())
         repeated = self._repeated(context, count)
         samples = self._describe(repeated, self._generate(repeated, {**GREEDY, "logits_processor": draw}))
         for number, entry in enumerate(collected):
@@ -298,14 +320,15 @@ class Collector:
         inputs = {name: value for name, value in context.items() if name != "prompts"}
         if "encoder_outputs" in inputs:  # generate expands its inputs in place
             inputs["encoder_outputs"] = BaseModelOutput(inputs["encoder_outputs"].last_hidden_state)
+        start = 1 if self.is_seq2seq else context["input_ids"].shape[1]
         tokens = self.model.generate(
             **inputs,
-            max_new_tokens=self.settings.max_new_tokens,
+            max_length=start + self.settings.max_new_tokens,  # beside the model's own, max_new_tokens makes it warn
+            max_new_tokens=None,
             use_cache=True,
             return_dict_in_generate=False,
             **settings,
         )
-        start = 1 if self.is_seq2seq else context["input_ids"].shape[1]
         return [self._until_end(row) for row in tokens[:, start:].tolist()]
 
     def _score(self, context: dict[str, Any], outputs: list[list[int]]) -> list[ScoredText]:
@@ -318,7 +341,7 @@ class Collector:
 
     def _describe(self, context: dict[str, Any], outputs: list[list[int]], passes: int = 1) -> list[ScoredText]:
         """Log-probability and entropy of each token, from a teacher-forced pass."""
-        described = self.task.describe(self.model, self._teacher_forced(context, outputs), passes)
+        described = self.task.describe(self.model, self._teacher_forced(context, outputs), passes, self.temperature)
         rows = described.double().cpu().numpy()
         # where the labels of each row begin: a causal model reads the prompt before them, and predicts one ahead
         starts = [0 if self.is_seq2seq else len(prompt) - 1 for prompt in context["prompts"]]

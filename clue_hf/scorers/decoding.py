@@ -1,5 +1,6 @@
 """
-One decoding loop for the greedy text and all samples of a batch, for models that `generate` would decode plainly.
+One decoding loop for the greedy text and all samples of a batch, for models whose next token follows from
+logits and tokens.
 
 - The first step runs once per source; its cache is then repeated for the texts of each source.
 - The statistics of each token come from the logits it was chosen from: no second pass, and no logits are kept.
@@ -18,11 +19,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from transformers import DynamicCache, EncoderDecoderCache
+from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessorList
 from transformers.modeling_outputs import BaseModelOutput
 
 from ..errors import UserError
-from ..kernels.fused_linear import BLOCK_ELEMENTS, CHUNK_SIZE, compute_dtype, linear_logits
+from ..kernels.fused_linear import BLOCK_ELEMENTS, CHUNK_SIZE, Temperature, compute_dtype, linear_logits
 from ..models.kind import unwrap
 from ..tasks.head import head_replaced, read_head
 
@@ -39,7 +40,13 @@ ALLOWED_SETTINGS = frozenset({
     "_from_model_config", "bos_token_id", "cache_implementation", "decoder_start_token_id", "do_sample",
     "early_stopping", "eos_token_id", "length_penalty", "max_length", "max_new_tokens", "num_beams",
     "output_attentions", "output_hidden_states", "output_logits", "output_scores", "pad_token_id",
-    "return_dict_in_generate", "temperature", "top_k", "top_p", "transformers_version", "typical_p", "use_cache",
+    "renormalize_logits", "return_dict_in_generate", "temperature", "top_k", "top_p", "transformers_version",
+    "typical_p", "use_cache",
+})  # fmt: skip
+#: Settings that transformers' own logits processors carry out, from the logits and the tokens so far.
+PROCESSED = frozenset({
+    "bad_words_ids", "begin_suppress_tokens", "forced_bos_token_id", "forced_eos_token_id", "min_length",
+    "min_new_tokens", "no_repeat_ngram_size", "repetition_penalty", "sequence_bias", "suppress_tokens",
 })  # fmt: skip
 
 Warper = Callable[[torch.Tensor], torch.Tensor]
@@ -52,7 +59,15 @@ def decodes_plainly(model: Any) -> bool:
     ordinary = (
         not getattr(base, "_is_stateful", False) and "past_key_values" in inspect.signature(base.forward).parameters
     )
-    return ordinary and changed <= ALLOWED_SETTINGS
+    return ordinary and changed <= ALLOWED_SETTINGS | PROCESSED
+
+
+def logits_processors(base: Any, length: int, max_new_tokens: int, device: torch.device) -> LogitsProcessorList:
+    """What `generate` would do to the logits after a prompt of `length` tokens, by the model's generation config."""
+    config, _ = base._prepare_generation_config(None, do_sample=False, num_beams=1, renormalize_logits=False)
+    base._prepare_special_tokens(config, device=device)
+    config.max_length = length + max_new_tokens
+    return base._get_logits_processor(config, input_ids_seq_length=length, device=device)
 
 
 def decoder_start(base: Any) -> int:
@@ -92,7 +107,12 @@ def groups_of(vocabulary: int) -> tuple[int, int]:
 
 
 def choose(
-    logits: torch.Tensor, noise: torch.Tensor, greedy: torch.Tensor, warp: Warper | None = None
+    logits: torch.Tensor,
+    noise: torch.Tensor,
+    greedy: torch.Tensor,
+    warp: Warper | None = None,
+    processed: torch.Tensor | None = None,
+    best: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """
     A token per row, and its error, the entropy, the best token's probability and whether this is it: (rows, 4).
@@ -105,10 +125,16 @@ def choose(
         noise (`torch.Tensor` of shape `(rows, groups + width)`):
             Standard exponential random numbers.
         greedy (`torch.Tensor` of shape `(rows,)`):
-            Rows that take the best token instead.
+            Rows that take the `best` token instead.
         warp (`Callable`, *optional*):
             Changes the logits that are drawn from (temperature, top-k ...), not the statistics of the token.
+        processed (`torch.Tensor` of shape `(rows, vocabulary)`, *optional*):
+            Logits that all tokens are chosen from instead; the statistics stay those of `logits`.
+        best (`torch.Tensor` of shape `(rows,)`, *optional*):
+            The token of each row with the largest of them, where it is known.
     """
+    if best is None:
+        best = (logits if processed is None else processed).argmax(-1)
     rows, vocabulary = logits.shape
     groups, width = groups_of(vocabulary)
     tokens = torch.empty(rows, dtype=torch.long, device=logits.device)
@@ -120,20 +146,22 @@ def choose(
         shifted = logits[block]
         masses = padded[: len(shifted)]
         likely = masses[:, :vocabulary]
-        warped = None if warp is None else warp(shifted.clone())
+        source = shifted if processed is None else processed[block]
+        warped = source if warp is None else warp(source.clone())
         shifted.sub_(shifted.amax(-1, keepdim=True)).clamp_(min=MIN_LOG_RATIO)
         torch.exp(shifted, out=likely)
         total, weighted = likely.sum(-1), torch.linalg.vecdot(likely, shifted)
-        best = shifted.argmax(-1)
         if greedy[block].all():
-            token = best
+            token = best[block]
         else:
-            if warped is not None:
+            if warped is not shifted:
                 torch.exp(warped - warped.amax(-1, keepdim=True), out=likely)
             by_group = masses.view(len(shifted), groups, width)
             group = (by_group.sum(-1) / noise[block, :groups]).argmax(-1)
             inside = by_group[torch.arange(len(shifted), device=logits.device), group]
-            token = torch.where(greedy[block], best, group * width + (inside / noise[block, groups:]).argmax(-1))
+            token = torch.where(
+                greedy[block], best[block], group * width + (inside / noise[block, groups:]).argmax(-1)
+            )
         log_sum, chosen = total.log(), shifted.gather(1, token.unsqueeze(1)).squeeze(1)
         tokens[block] = token
         entropy = (log_sum - weighted / total).clamp(min=0)
@@ -144,9 +172,18 @@ def choose(
 class Decoder:
     """Decodes several texts per source at once."""
 
-    def __init__(self, model: Any, ends: set[int], pad: int, max_new_tokens: int, warp: Warper | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        ends: set[int],
+        pad: int,
+        max_new_tokens: int,
+        warp: Warper | None = None,
+        temperature: Temperature | None = None,
+    ) -> None:
         self.model, self.base, self.head = model, unwrap(model), read_head(unwrap(model))
         self.device, self.pad, self.max_new_tokens, self.warp = self.head.weight.device, pad, max_new_tokens, warp
+        self.temperature = temperature
         self.ends = torch.tensor(sorted(ends), device=self.device)
         self.dtype = compute_dtype(self.base.get_input_embeddings().weight, self.head.weight)
         self.accepted = inspect.signature(self.base.forward).parameters
@@ -166,9 +203,10 @@ class Decoder:
         state, hidden = self._first_step(context, source)
         number = torch.arange(len(flat), device=self.device)
         done = torch.zeros(len(flat), dtype=torch.bool, device=self.device)
+        processors = logits_processors(self.base, state["tokens"].shape[1], self.max_new_tokens, self.device)
         history = []
         for step in range(1, self.max_new_tokens + 1):
-            tokens, statistics = self._choose(hidden, streams.next(), greedy)
+            tokens, statistics = self._choose(hidden, streams.next(), greedy, state["tokens"], processors)
             history.append((number[~done], tokens[~done], statistics[~done]))
             done = done | torch.isin(tokens, self.ends)
             if step == self.max_new_tokens or bool(done.all()):
@@ -194,12 +232,14 @@ class Decoder:
             state["past_key_values"], ids = DynamicCache(config=self.base.config), context["input_ids"]
             state["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)
         hidden = self._forward(state, ids)[source]
+        state["tokens"] = ids
         self._keep(state, source)
         if "position_ids" in state:
             state["position_ids"] = state["position_ids"][:, -1:]
         return state, hidden
 
     def _step(self, state: dict[str, Any], ids: torch.Tensor) -> torch.Tensor:
+        state["tokens"] = torch.cat([state["tokens"], ids], 1)
         if "position_ids" in state:
             mask = state["attention_mask"]
             state["attention_mask"] = torch.cat([mask, mask.new_ones(len(mask), 1)], 1)
@@ -223,22 +263,34 @@ class Decoder:
             ) from error
 
     def _choose(
-        self, hidden: torch.Tensor, noise: torch.Tensor, greedy: torch.Tensor
+        self,
+        hidden: torch.Tensor,
+        noise: torch.Tensor,
+        greedy: torch.Tensor,
+        tokens_so_far: torch.Tensor,
+        processors: LogitsProcessorList,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         weight, bias = self.head.weight.to(self.dtype), self.head.bias
         buffer = torch.empty(min(CHUNK_SIZE, len(hidden)), len(weight), dtype=self.dtype, device=self.device)
         parts = []
         for start in range(0, len(hidden), CHUNK_SIZE):
             rows = slice(start, start + CHUNK_SIZE)
-            logits = linear_logits(hidden[rows].to(self.dtype), weight, bias, buffer)
-            parts.append(choose(logits, noise[rows], greedy[rows], self.warp))
+            chunk = hidden[rows].to(self.dtype)
+            logits = linear_logits(chunk, weight, bias, buffer)
+            processed: Any = processors(tokens_so_far[rows], logits.clone()) if processors else None  # type: ignore
+            best = (logits if processed is None else processed).argmax(-1)  # whatever a temperature may round
+            if self.temperature is not None:
+                divisor = self.temperature(chunk, logits).unsqueeze(1)
+                logits.div_(divisor)
+                processed = None if processed is None else processed.div_(divisor)
+            parts.append(choose(logits, noise[rows], greedy[rows], self.warp, processed, best))
         tokens, statistics = map(torch.cat, zip(*parts, strict=True))
         return tokens, statistics
 
     @staticmethod
     def _keep(state: dict[str, Any], rows: torch.Tensor) -> None:
         """These rows of everything, which may repeat."""
-        for name in ("attention_mask", "position_ids"):
+        for name in ("attention_mask", "position_ids", "tokens"):
             if name in state:
                 state[name] = state[name][rows]
         if "encoder_outputs" in state:  # only its shape is read once the cross-attention is cached

@@ -15,6 +15,8 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from ..kernels.fused_linear import Temperature, divided
+
 
 class GumbelNoise(LogitsProcessor):
     """
@@ -50,9 +52,22 @@ def warper(**settings: Any) -> Callable[[torch.Tensor], torch.Tensor] | None:
     return (lambda logits: chosen(None, logits)) if chosen else None  # type: ignore[arg-type]
 
 
-def sampler(seeds: Sequence[int], device: torch.device, **settings: Any) -> LogitsProcessorList:
+class Divided(LogitsProcessor):
+    """Divides the logits by the temperature of each row."""
+
+    def __init__(self, temperature: Temperature) -> None:
+        self.temperature = temperature
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return divided(scores.float().clone(), None, self.temperature)
+
+
+def sampler(
+    seeds: Sequence[int], device: torch.device, temperature_of_tokens: Temperature | None = None, **settings: Any
+) -> LogitsProcessorList:
     """What `generate(do_sample=False, logits_processor=...)` needs to sample each row from its own stream."""
-    return LogitsProcessorList([*warpers(**settings), GumbelNoise(seeds, device)])
+    calibrated = [] if temperature_of_tokens is None else [Divided(temperature_of_tokens)]
+    return LogitsProcessorList([*calibrated, *warpers(**settings), GumbelNoise(seeds, device)])
 
 
 def stream_seed(seed: int, prompt: Sequence[int], sample: int) -> int:

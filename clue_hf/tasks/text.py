@@ -10,9 +10,11 @@ from torch import nn
 from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from ..errors import UserError
 from ..functional import error_and_entropy
 from ..inputs.text import check_tokens, prepare_text_dataset
 from ..kernels import fused_linear_objective, linear_statistics, logit_statistics
+from ..kernels.fused_linear import Temperature, divided
 from ..models.kind import text_task, unwrap
 from ..models.tokenizer import with_padding
 from .base import Prediction, Task, describe_items
@@ -127,7 +129,9 @@ class TextTask(Task):
         return Prediction(error, entropy, example, len(labels), targets, logits, outputs if return_outputs else None)
 
     @torch.no_grad()
-    def describe(self, model: nn.Module, inputs: dict[str, Any], passes: int = 1) -> torch.Tensor:
+    def describe(
+        self, model: nn.Module, inputs: dict[str, Any], passes: int = 1, temperature: Temperature | None = None
+    ) -> torch.Tensor:
         """
         Error, entropy, top-1 probability and top-1 correctness of each label: (rows, labels, 4), NaN if ignored. With
         several passes (of a model whose dropout is active), those of the mean of their distributions.
@@ -138,19 +142,43 @@ class TextTask(Task):
         if self.may_fuse(model, inputs):
             head = read_head(base)
             hidden = torch.stack([self._hidden(model, base, inputs, labels)[kept] for _ in range(passes)])
-            statistics = linear_statistics(hidden, head.weight, labels[kept], bias=head.bias)
+            statistics = linear_statistics(hidden, head.weight, labels[kept], bias=head.bias, temperature=temperature)
         else:
-            logits = self.logits(model, inputs, labels)
+            logits = self.logits(model, inputs, labels, temperature)
             if passes > 1:
                 logits = logits.log_softmax(-1)
                 for _ in range(passes - 1):
-                    logits = torch.logaddexp(logits, self.logits(model, inputs, labels).log_softmax(-1))
+                    more = self.logits(model, inputs, labels, temperature)
+                    logits = torch.logaddexp(logits, more.log_softmax(-1))
             statistics = logit_statistics(logits, labels[kept])
         return describe_items(kept, statistics)
 
-    def logits(self, model: nn.Module, inputs: dict[str, Any], labels: torch.Tensor) -> torch.Tensor:
-        """The float32 logits behind each label that counts: (items, vocabulary)."""
-        return self._aligned(model(**inputs)["logits"], labels)[labels != -100].float()
+    def head_inputs(self, model: nn.Module, inputs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """What the output layer is applied to for each label that counts, those labels, and their rows."""
+        base = unwrap(model)
+        inputs, labels = self.split_labels(base, inputs)
+        if not self.may_fuse(model, inputs):
+            raise UserError(
+                f"The output layer cannot be applied apart from the model: {why_not_fusable(model, inputs)}."
+            )
+        kept = labels != -100
+        return self._hidden(model, base, inputs, labels)[kept], labels[kept], kept.nonzero()[:, 0]
+
+    def logits(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        labels: torch.Tensor,
+        temperature: Temperature | None = None,
+    ) -> torch.Tensor:
+        """The float32 logits behind each label that counts, divided by their temperature: (items, vocabulary)."""
+        kept, hidden = labels != -100, None
+        if temperature is not None and self.may_fuse(model, inputs):
+            head, hidden = read_head(unwrap(model)), self._hidden(model, unwrap(model), inputs, labels)[kept]
+            logits = nn.functional.linear(hidden, head.weight, head.bias)
+        else:
+            logits = self._aligned(model(**inputs)["logits"], labels)[kept]
+        return divided(logits.float(), hidden, temperature)
 
     def count(self, batches: list[dict[str, Any]]) -> torch.Tensor:
         kept = [self._targets(batch) != -100 for batch in batches]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from class_models import digit_splits, make_bert, text_data, train_resnet
 from deploy.deployed_models import TARGET, make_folder
 from sklearn.isotonic import IsotonicRegression
@@ -21,6 +22,7 @@ from clue_hf.models.loading import load_text_model, load_tokenizer
 from clue_hf.models.uncertainty_file import UNCERTAINTY_FILE, read_uncertainty, write_uncertainty
 from clue_hf.posthoc import AbstentionThresholds, TemperatureCalibrator, reference_quantiles
 from clue_hf.posthoc.calibration_file import UncertaintyCalibration
+from clue_hf.predictors.text import TextPredictor
 
 
 MODEL = Path(__file__).parents[1] / "fixtures/lm_polygraph/model"
@@ -237,3 +239,57 @@ def test_a_validation_file_alone_will_do(here):
     assert [found.reason for found in alone.abstention.thresholds] == [
         found.reason for found in two.abstention.thresholds
     ]
+
+
+def test_tokens_are_calibrated_and_everything_uses_it(here, capsys):
+    shutil.copytree(MODEL, "tokens")
+    sources = [row["source"] for row in phrase_rows("validation", ROWS)]
+    before = pipeline("tokens", scorer="msp", max_new_tokens=16)(sources[:8])
+    assert main(["calibrate", "tokens", "--config", "run.yaml", "--token_calibrator", "temperature"]) == 0
+    printed = capsys.readouterr().out
+    stored = read_uncertainty("tokens")
+    temperature = stored["token_calibrator"]["temperature"]
+    assert f"T = {temperature:.3f}" in printed
+    rows = stored["token_calibration"]["rows"]
+    assert sum(rows.values()) == ROWS
+    assert rows["fit"] == pytest.approx(ROWS / 2, abs=12)
+    assert stored["data"]["rows"] == rows["certify"]  # no row that fitted anything certifies
+    after = pipeline("tokens", scorer="msp")(sources[:8])
+    for one, two in zip(before, after, strict=True):
+        assert one["generated_text"] == two["generated_text"]
+        assert one["uncertainty"] != pytest.approx(two["uncertainty"], rel=1e-6)
+    # the same numbers by hand, from the model alone
+    predictor = TextPredictor(load_text_model("tokens"), load_tokenizer("tokens"), "msp", max_new_tokens=16)
+    entry = predictor.collector.collect(sources[:1])[0]
+    raw = predictor.collector.output_logits(predictor.collector.plan(sources[:1])[0].prompts[0], entry.output.tokens)
+    tokens = torch.tensor(entry.output.tokens).unsqueeze(1)
+    by_hand = -(raw / temperature).log_softmax(-1).gather(1, tokens).sum().item()
+    assert after[0]["uncertainty"] == pytest.approx(by_hand, rel=1e-4)
+    assert main(["evaluate", "tokens", "--config", "run.yaml", "--scorers", "msp", "--resamples", "0"]) == 0
+    report = json.loads(Path("tokens/uncertainty_report/report.json").read_text())
+    assert report["description"]["signature"]["token_calibrator"]["temperature"] == temperature
+    with open("tokens/uncertainty_report/examples.jsonl") as file:
+        scores = {(example := json.loads(line))["source"]: example["scores"]["msp"] for line in file}
+    assert scores[sources[0]] == pytest.approx(after[0]["uncertainty"], rel=1e-4)
+
+
+def test_a_token_calibrator_of_choice_or_none(here, capsys):
+    shutil.copytree(MODEL, "chosen")
+    assert main(["calibrate", "chosen", "--config", "run.yaml", "--token_calibrator", "auto"]) == 0
+    stored = read_uncertainty("chosen")
+    before, after = (stored["token_calibration"][when] for when in ("before", "after"))
+    assert stored["token_calibration"]["name"] in capsys.readouterr().out
+    assert after["error"]["value"] <= before["error"]["value"] + 0.05
+    assert main(["calibrate", "chosen", "--config", "run.yaml", "--token_calibrator", "none"]) == 0
+    assert "token_calibrator" not in read_uncertainty("chosen")
+
+
+def test_mistakes_with_token_calibrators(here, capsys):
+    assert main(["calibrate", "resnet", "--config", "digits.yaml", "--token_calibrator", "auto"]) == 2
+    assert "--token_calibrator is for models that write texts" in capsys.readouterr().err
+    assert main([*TEXTS, "--token_calibrator", "temperature", "--max_eval_samples", "6"]) == 2
+    assert "too few to fit a temperature" in capsys.readouterr().err
+    shutil.copytree(MODEL, "damaged_tokens")
+    write_uncertainty("damaged_tokens", token_calibrator={"name": "temperature", "version": 1, "temperature": "hot"})
+    assert main(["evaluate", "damaged_tokens", "--config", "run.yaml"]) == 2
+    assert "'token_calibrator' in uncertainty.json of 'damaged_tokens' is damaged" in capsys.readouterr().err

@@ -1,10 +1,11 @@
 import pytest
 import torch
-from helpers import CAUSAL, SENTENCES, make_model, make_tokenizer
+from helpers import CAUSAL, SENTENCES, TRANSLATIONS, make_model, make_tokenizer
 from peft import LoraConfig, get_peft_model
 from scipy.stats import chisquare
 
 from clue_hf import UserError, generate_with_uncertainty
+from clue_hf.posthoc.token_temperature import TemperatureHead, TokenTemperature
 from clue_hf.scorers import CollectionSettings, Collector, decoding
 from clue_hf.scorers.decoding import Streams, choose, decodes_plainly, groups_of
 from clue_hf.scorers.sampling import warper
@@ -91,15 +92,77 @@ def test_the_loop_agrees_with_a_pass_over_the_finished_texts(kind, monkeypatch):
         assert [[s.tokens for s in e.samples] for e in again] == [[s.tokens for s in e.samples] for e in found]
 
 
-def test_special_settings_of_a_model_are_left_to_generate():
+#: Settings of a model's generation config that change which token comes next.
+PROCESSED = {
+    "bad words": {"bad_words_ids": [[5], [7, 9]]},
+    "forced ends": {"forced_eos_token_id": 1, "forced_bos_token_id": 11},
+    "lengths": {"min_length": 5, "min_new_tokens": 4},
+    "suppressed": {"suppress_tokens": [3, 4], "begin_suppress_tokens": [8, 1]},
+    "repetitions": {"no_repeat_ngram_size": 2, "repetition_penalty": 1.7},
+    "biased": {"sequence_bias": [[[6], 3.0]], "renormalize_logits": True},
+}
+
+
+@pytest.mark.parametrize("kind", ["t5", "marian", "gpt2"])
+@pytest.mark.parametrize("settings", PROCESSED.values(), ids=PROCESSED)
+def test_settings_of_a_model_are_carried_out_as_generate_does(kind, settings):
+    model, tokenizer = make_model(kind), make_tokenizer(end_every_text=kind not in CAUSAL)
+    for name, value in settings.items():
+        setattr(model.generation_config, name, value)
+    assert decodes_plainly(model)
+    fast, slow = (
+        Collector(model, tokenizer, {"samples"}, CollectionSettings(max_new_tokens=9, num_samples=3)) for _ in range(2)
+    )
+    slow._own_loop = False
+    entries, expected = fast.collect(SENTENCES), slow.collect(SENTENCES)
+    for entry, other in zip(entries, expected, strict=True):
+        assert entry.output.tokens == other.output.tokens
+        # the probabilities stay the model's own
+        assert entry.output.log_probability == pytest.approx(other.output.log_probability, rel=1e-5, abs=1e-5)
+        assert entry.output.entropy == pytest.approx(other.output.entropy, rel=1e-5, abs=1e-5)
+    if "min_new_tokens" in settings:
+        assert min(len(sample.tokens) for entry in entries for sample in entry.samples) >= 4
+    if "forced_bos_token_id" in settings and kind not in CAUSAL:  # whose texts begin with the prompt
+        assert {sample.tokens[0] for entry in entries for sample in entry.samples} == {11}
+    if "bad_words_ids" in settings:
+        assert not any(5 in sample.tokens for entry in entries for sample in entry.samples)
+
+
+def test_other_settings_of_a_model_are_left_to_generate():
     model = make_model("t5")
     assert decodes_plainly(model)
-    model.generation_config.min_new_tokens = 4
+    model.generation_config.encoder_no_repeat_ngram_size = 2
     assert not decodes_plainly(model)
     collector = Collector(model, make_tokenizer(), {"samples"}, CollectionSettings(max_new_tokens=9, num_samples=2))
-    for entry in collector.collect(SENTENCES):
-        assert len(entry.output.tokens) >= 4
-        assert all(len(sample.tokens) >= 4 for sample in entry.samples)
+    assert len(collector.collect(SENTENCES)) == len(SENTENCES)
+
+
+TOKEN_CALIBRATORS = {
+    "temperature": TokenTemperature(0.6),
+    "scalars": TemperatureHead([0.2] * 3, [0.0] * 3, [1.0] * 3, 0.3, 0),
+    "head": TemperatureHead([0.1] * 19, [0.0] * 19, [1.0] * 19, -0.2, 16),
+}
+
+
+@pytest.mark.parametrize("calibrator", TOKEN_CALIBRATORS.values(), ids=TOKEN_CALIBRATORS)
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("kind", ["t5", "marian", "bart", "gpt2", "llama"])
+def test_a_token_calibrator_changes_probabilities_and_no_outputs(kind, beams, calibrator):
+    model, tokenizer = make_model(kind), make_tokenizer(end_every_text=kind not in CAUSAL)
+    settings = CollectionSettings(max_new_tokens=9, num_samples=2, generation={"num_beams": beams})
+    raw, tempered = (Collector(model, tokenizer, {"unconditional"}, settings, t) for t in (None, calibrator))
+    plain, calibrated = (collector.collect(SENTENCES, references=TRANSLATIONS) for collector in (raw, tempered))
+    for entry, other in zip(calibrated, plain, strict=True):
+        assert entry.output.tokens == other.output.tokens
+        assert abs(entry.output.entropy - other.output.entropy).max() > 1e-3
+        assert abs(entry.unconditional - other.unconditional).max() > 1e-3
+        assert abs(entry.reference.entropy - other.reference.entropy).max() > 1e-3
+    prompt, tokens = raw.plan(SENTENCES[:1])[0].prompts[0], calibrated[0].output.tokens
+    logits = tempered.output_logits(prompt, tokens)
+    by_hand = logits.log_softmax(-1).gather(1, torch.tensor(tokens).unsqueeze(1)).squeeze(1)
+    assert calibrated[0].output.log_probability == pytest.approx(by_hand.tolist(), rel=1e-4, abs=1e-4)
+    if isinstance(calibrator, TokenTemperature):
+        torch.testing.assert_close(logits, raw.output_logits(prompt, tokens) / 0.6)
 
 
 @pytest.mark.parametrize("kind", ["t5", "llama"])

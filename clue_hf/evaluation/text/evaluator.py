@@ -72,6 +72,7 @@ class UncertaintyEvaluator:
         quality: str | Sequence[str] = "bleu",
         resamples: int = 2000,
         max_rows: int | None = None,
+        token_calibrator: Any = None,
         **settings: Any,
     ) -> None:
         self.qualities = [quality] if isinstance(quality, str) else list(quality)
@@ -83,14 +84,14 @@ class UncertaintyEvaluator:
             raise ValueError("Pass at least one scorer and one quality.")
         self.scorer_names, self.resamples, self.max_rows = list(scorers), resamples, max_rows
         self.settings = collection_settings(settings)
-        self.model, self.tokenizer = model, tokenizer
+        self.model, self.tokenizer, self.token_calibrator = model, tokenizer, token_calibrator
 
     @classmethod
     def from_predictor(
         cls, predictor: TextPredictor, quality: str | Sequence[str] = "bleu", resamples: int = 2000
     ) -> UncertaintyEvaluator:
         """An evaluator of a model that was loaded with its settings."""
-        settings = vars(predictor.collection)
+        settings = {**vars(predictor.collection), "token_calibrator": predictor.token_calibrator}
         return cls(
             predictor.model, predictor.processing_class, list(predictor.scorers), quality, resamples, **settings
         )
@@ -127,7 +128,13 @@ class UncertaintyEvaluator:
         """
         if self.model is None or self.tokenizer is None:
             raise ValueError("The evaluator needs a model and a tokenizer: pass both.")
-        self.predictor = TextPredictor(self.model, self.tokenizer, self.scorer_names, **vars(self.settings))
+        self.predictor = TextPredictor(
+            self.model,
+            self.tokenizer,
+            self.scorer_names,
+            token_calibrator=self.token_calibrator,
+            **vars(self.settings),
+        )
         state = process_state()
         description = description or {}
         description = {**description, **self._description(description.get("model"))}
@@ -218,6 +225,8 @@ class UncertaintyEvaluator:
             "model": name or getattr(self.model.config, "_name_or_path", ""),
             **{name: value for name, value in vars(self.settings).items() if name != "batch_size"},
         }
+        if self.token_calibrator is not None:
+            signature["token_calibrator"] = self.token_calibrator.to_dict()
         return {
             "compat": self.settings.compat,
             "quality": {name: quality_signature(name) for name in self.qualities},

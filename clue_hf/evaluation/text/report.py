@@ -110,6 +110,11 @@ class EvaluationReport(SavedReport):
         if sources := self.metrics["outputs"].get("cut_sources"):
             limit = self.description["generation"]["max_source_length"]
             remarks.append(f"{sources:,} sources were cut at {limit} tokens: the model did not see their end.")
+        if calibrator := self.description.get("signature", {}).get("token_calibrator"):
+            name = calibrator["name"]
+            remarks.append(
+                f"Probabilities are those of the token calibrator {name!r}, which leaves outputs as they are."
+            )
         if self.description.get("compat"):
             remarks.append(
                 f"Scores as {self.description['compat']} computes them (compat mode), which differ from ours."
