@@ -12,12 +12,11 @@ from transformers.utils import logging
 
 from ..data.loading import DataArguments
 from ..deploy.calibration import CalibrateArguments, calibrate
-from ..deploy.token_calibration import TokenCalibration, token_parts
+from ..deploy.token_calibration import token_parts
 from ..errors import UserError
 from ..models.uncertainty_file import UNCERTAINTY_FILE, NewerVersionError, read_uncertainty, write_uncertainty
 from ..posthoc import AbstentionThreshold
 from ..posthoc.calibration_file import UncertaintyCalibration
-from ..posthoc.token_temperature import TokenTemperature
 from ..predictors.loading import read_config, save_model
 from ..tables import markdown_table
 from .arguments import DATA_OPTIONS, FILE_TYPES, SPLIT_OPTIONS
@@ -68,27 +67,10 @@ def command(argv: Sequence[str]) -> int:
     calibration.write(folder)
     write_uncertainty(folder, **token_parts(tokens))
     if tokens is not None:
-        print("\n" + token_summary(tokens))
+        print("\n" + tokens.summary())
     print("\n" + summary(calibration))
     print(f"\nWritten to {folder / UNCERTAINTY_FILE}.")
     return 0
-
-
-def token_summary(tokens: TokenCalibration) -> str:
-    """The token calibrator, before and after, in a few lines and a table."""
-    parts = tokens.parts
-    chosen = tokens.name
-    if isinstance(tokens.calibrator, TokenTemperature):
-        chosen += f", T = {tokens.calibrator.temperature:.3f}"
-    return "\n".join([
-        f"Token calibrator: {chosen}, fitted on {len(parts.fit):,} rows; {len(parts.choose):,} others choose, and "
-        f"{len(parts.certify):,} others give this table and the thresholds.",
-        "",
-        tokens.table(),
-        "",
-        "Error and uncertainty in nats per token. A temperature never changes which token is the most likely one: the",
-        "outputs are the same as before.",
-    ])  # fmt: skip
 
 
 def summary(calibration: UncertaintyCalibration) -> str:

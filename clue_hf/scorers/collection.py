@@ -161,7 +161,10 @@ class Collector:
         self._own_loop: bool | None = None
 
     def collect(
-        self, sources: Sequence[str], targets: Sequence[str] | None = None, references: Sequence[str] | None = None
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str | list[int]] | None = None,
+        references: Sequence[str] | None = None,
     ) -> list[Collected]:
         """
         One entry per source, in their order. With `targets` those are scored and nothing is generated; `references`
