@@ -83,12 +83,12 @@ class Columns:
         self.tokens = [np.array(numbers, dtype=float) for numbers in tokens.values()]
 
 
-def read_texts(examples: Iterable[Example]) -> tuple[list[str], list[str]]:
-    """The outputs and the references."""
+def read_texts(examples: Iterable[Example]) -> tuple[list[str], list[list[str]]]:
+    """The outputs, and the references of each."""
     outputs, references = [], []
     for example in examples:
         outputs.append(example["output"])
-        references.append(example["reference"])
+        references.append(example.get("references") or [example["reference"]])
     return outputs, references
 
 
