@@ -145,14 +145,17 @@ class TextExperiment(Experiment):
     def views(self, trainer: CLUETrainer) -> Iterator[tuple[str, Outcome]]:
         """
         What the model writes for each split, and how it is judged: `outputs`, `quality` and `scores` of each example,
-        all `references` with the number of them in each example (`reference_counts`, where it is not 1), and the
-        values of all reference tokens with the number of them in each example (`lengths`).
+        all `references` with the number of them in each example (`reference_counts`, where it is not 1), the tokens of
+        all outputs and the values of all (first) reference tokens, with the number of them in each example
+        (`output_lengths`, `lengths`).
         """
         for split in self.report_splits:
             report = self._evaluate(trainer, split, scorers=self.scorers, num_samples=self.num_samples)
             columns = Columns(report.examples, self.scorers, [self.quality])
             outputs, references = read_texts(report.examples)
             counts = [len(texts) for texts in references]
+            tokens = [example["tokens"] for example in report.examples]
+            ids = self.processing_class.convert_tokens_to_ids([token for text in tokens for token in text])
             yield (
                 split,
                 {
@@ -161,6 +164,8 @@ class TextExperiment(Experiment):
                     **({"reference_counts": np.array(counts)} if max(counts, default=1) > 1 else {}),
                     "quality": columns.qualities[self.quality],
                     **{f"score_{name}": scores for name, scores in columns.scores.items()},
+                    "output_tokens": np.array(ids, int),
+                    "output_lengths": np.array([len(text) for text in tokens], int),
                     "lengths": columns.lengths,
                     **dict(zip(REFERENCE_VALUES, columns.tokens, strict=True)),
                 },

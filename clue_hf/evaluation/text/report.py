@@ -114,8 +114,8 @@ class EvaluationReport(SavedReport):
             fewest, most = counts["fewest"], counts["most"]
             each = f"{most}" if fewest == most else f"{fewest} to {most}"
             remarks.append(
-                f"Outputs are judged against {each} references each ({counts['total']:,} in all); reference tokens are "
-                "those of the first."
+                f"Outputs are judged against {each} references each ({counts['total']:,} in all); reference tokens "
+                "are those of the first."
             )
         if calibrator := self.description.get("signature", {}).get("token_calibrator"):
             name = calibrator["name"]
