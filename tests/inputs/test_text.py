@@ -152,6 +152,6 @@ def test_the_first_of_several_references_is_learned(tokenizer, config, kind):
     assert listed[:] == plain[:]
     assert has_text_pairs(pairs(source=SENTENCES, target=several), None, None)
     for wrong, message in (([], "row 1 .* has an empty list"), (["a", None], "row 1 .*null.* at place 1")):
+        data = pairs(source=SENTENCES[:2], target=[["a"], wrong])
         with pytest.raises(UserError, match=message):
-            data = pairs(source=SENTENCES[:2], target=[["a"], wrong])
             prepare_text_dataset(data, tokenizer, kind, config(), "train")
