@@ -18,7 +18,7 @@ from ..functional import check_choice
 from ..inputs.base import InputSettings
 from ..inputs.labels import class_rows, number_rows
 from ..inputs.splits import EvaluationData
-from ..metrics import quality_signature, sentence_quality
+from ..metrics import count_references, quality_signature, sentence_quality
 from ..metrics.quality import QUALITIES
 from ..models.kind import config_kind
 from ..posthoc.abstention import MAX_RISKS
@@ -84,7 +84,7 @@ class HeldOut:
     quality: str = ""
     test: str | None = "binomial"
     risks: Sequence[float] = MAX_RISKS
-    references: Sequence[str] = ()
+    references: Sequence[str] = ()  # the first of each row
 
 
 def calibrate(
@@ -101,6 +101,8 @@ def calibrate(
         raise UserError("--tolerance is for models that predict numbers.")
     if arguments.token_calibrator is not None and kind.family != "text":
         raise UserError(f"--token_calibrator is for models that write texts, and {model} does not.")
+    if kind.family == "text":
+        data.merge_references = True  # what is fitted on one row of a source is not certified by another
     rows = arguments.load_data(kind, data, arguments.split, InputSettings.from_file(model, stored))
     beams = {"num_beams": arguments.generation_num_beams} if arguments.generation_num_beams > 1 else {}
     text_options = {"scorers": arguments.scorer, "seed": arguments.seed, "generation": beams}
@@ -170,8 +172,8 @@ def _text_rows(predictor: Any, rows: EvaluationData, arguments: CalibrateArgumen
     def judge(answers: list[Answer]) -> np.ndarray:
         return sentence_quality(quality, [answer["generated_text"] for answer in answers], references)
 
-    signature = f"sentence {quality} ({quality_signature(quality)})"
-    return HeldOut(sources, judge, signature, "hoeffding-bentkus", TEXT_RISKS, references)
+    signature = f"sentence {quality} ({quality_signature(quality, count_references(references))})"
+    return HeldOut(sources, judge, signature, "hoeffding-bentkus", TEXT_RISKS, [first for first, *_ in references])
 
 
 def _class_rows(predictor: Any, rows: EvaluationData, arguments: CalibrateArguments) -> HeldOut:

@@ -10,7 +10,7 @@ import numpy as np
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from ..config import CLUEConfig
-from ..data.columns import column_values, find_pair, text_pairs
+from ..data.columns import text_pairs
 from ..deploy.token_calibration import (
     Parts,
     TokenCalibration,
@@ -113,8 +113,9 @@ class TextExperiment(Experiment):
         return tokens
 
     def pairs(self, split: str) -> tuple[list[str], list[str]]:
-        """The sources and references of a split."""
-        return text_pairs(self.splits[split][:], self.config.source_column, self.config.target_column)
+        """The sources of a split, and the first reference of each."""
+        sources, references = text_pairs(self.splits[split][:], self.config.source_column, self.config.target_column)
+        return sources, [first for first, *_ in references]
 
     def _report(self, trainer: CLUETrainer, split: str, calibrator: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """The numbers of a split, and those with calibrated tokens, where there are any."""
@@ -202,9 +203,8 @@ class TextExperiment(Experiment):
         if not self.model.tokenizer_vocab_size:
             return load_tokenizer(str(self.model.tokenizer_name or self.model.model_name_or_path))
         train = self.splits["train"]
-        pair = find_pair(train.column_names, self.config.source_column, self.config.target_column)
-        columns = {name: train[name][:] for name in train.column_names}
-        texts = [text for name in pair for text in column_values(columns, name, "source_column")]
+        sources, references = text_pairs(train[:], self.config.source_column, self.config.target_column)
+        texts = sources + [first for first, *_ in references]
         ends = text_task(AutoConfig.for_model(str(self.model.model_type))) == "seq2seq"
         return train_tokenizer(texts, self.model.tokenizer_vocab_size, ends)
 
@@ -220,21 +220,24 @@ class TextExperiment(Experiment):
 
     def views(self, trainer: CLUETrainer) -> Iterator[tuple[str, Outcome]]:
         """
-        What the model writes for each split, and how it is judged: `outputs`, `references`, `quality` and `scores` of
-        each example, the tokens of all outputs and the values of all reference tokens, with the number of them in each
-        example (`output_lengths`, `lengths`).
+        What the model writes for each split, and how it is judged: `outputs`, `quality` and `scores` of each example,
+        all `references` with the number of them in each example (`reference_counts`, where it is not 1), the tokens of
+        all outputs and the values of all (first) reference tokens, with the number of them in each example
+        (`output_lengths`, `lengths`).
         """
         for split in self.report_splits:
             report = self._evaluate(trainer, split, scorers=self.scorers, num_samples=self.num_samples)
             columns = Columns(report.examples, self.scorers, [self.quality])
             outputs, references = read_texts(report.examples)
+            counts = [len(texts) for texts in references]
             tokens = [example["tokens"] for example in report.examples]
             ids = self.processing_class.convert_tokens_to_ids([token for text in tokens for token in text])
             yield (
                 split,
                 {
                     "outputs": np.array(outputs),
-                    "references": np.array(references),
+                    "references": np.array([text for texts in references for text in texts]),
+                    **({"reference_counts": np.array(counts)} if max(counts, default=1) > 1 else {}),
                     "quality": columns.qualities[self.quality],
                     **{f"score_{name}": scores for name, scores in columns.scores.items()},
                     "output_tokens": np.array(ids, int),
@@ -285,7 +288,7 @@ class TextExperiment(Experiment):
 
     def measure(self, view: str, outcomes: Callable[[str], Outcome], resamples: int) -> dict[str, Measured]:
         outcome = outcomes(view)
-        outputs, references = (outcome[name].tolist() for name in ("outputs", "references"))
+        outputs, references = outcome["outputs"].tolist(), _references(outcome)
         tokens = [outcome[name] for name in REFERENCE_VALUES]
         scores, quality = self.judged(outcome)
         rejection = rejection_reports(scores, quality, metrics=REJECTION, resamples=resamples)
@@ -323,6 +326,13 @@ def reference_columns(collected: Sequence[Collected]) -> list[np.ndarray]:
         [text.correct for text in references],
     )
     return [np.concatenate(column) for column in columns]
+
+
+def _references(outcome: Outcome) -> list[list[str]]:
+    """The references of each example."""
+    texts = outcome["references"]
+    ends = np.cumsum(outcome.get("reference_counts", np.ones(len(texts), int)))
+    return [part.tolist() for part in np.split(texts, ends[:-1])]
 
 
 def _ranking(room: list[Measured], ratio: list[Measured]) -> Measured:

@@ -97,12 +97,12 @@ class Columns:
         self.tokens, self.uncalibrated_tokens = values[:4], [*values[4:], values[3]] if before else []
 
 
-def read_texts(examples: Iterable[Example]) -> tuple[list[str], list[str]]:
-    """The outputs and the references."""
+def read_texts(examples: Iterable[Example]) -> tuple[list[str], list[list[str]]]:
+    """The outputs, and the references of each."""
     outputs, references = [], []
     for example in examples:
         outputs.append(example["output"])
-        references.append(example["reference"])
+        references.append(example.get("references") or [example["reference"]])
     return outputs, references
 
 

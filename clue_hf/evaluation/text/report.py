@@ -27,8 +27,8 @@ class EvaluationReport(SavedReport):
 
     Args:
         examples (`Sequence[dict]`):
-            Per row of the data: source, reference, output, quality, every score, tokens with their log-probability and
-            entropy, and the values of the reference's tokens.
+            Per row of the data: source, reference (and `references` where there are several), output, quality, every
+            score, tokens with their log-probability and entropy, and the values of the (first) reference's tokens.
         metrics (`dict`):
             Quality, calibration on the references, and the rejection metrics of every scorer, each with value,
             interval and n. An undefined one is `None` with a reason.
@@ -107,6 +107,13 @@ class EvaluationReport(SavedReport):
         if sources := self.metrics["outputs"].get("cut_sources"):
             limit = self.description["generation"]["max_source_length"]
             remarks.append(f"{sources:,} sources were cut at {limit} tokens: the model did not see their end.")
+        if counts := self.description.get("references"):
+            fewest, most = counts["fewest"], counts["most"]
+            each = f"{most}" if fewest == most else f"{fewest} to {most}"
+            remarks.append(
+                f"Outputs are judged against {each} references each ({counts['total']:,} in all); reference tokens "
+                "are those of the first."
+            )
         if calibrator := self.description.get("signature", {}).get("token_calibrator"):
             name = calibrator["name"]
             remarks.append(
