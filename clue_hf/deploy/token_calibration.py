@@ -6,7 +6,7 @@ third, none of which shares a source with the others.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,10 @@ from transformers.utils.logging import tqdm
 from ..errors import UserError
 from ..evaluation.text.measures import reference_metrics
 from ..kernels import linear_statistics
-from ..metrics import Measured, format_metric, metric_info
+from ..metrics import Measured, metrics_table
 from ..models.kind import unwrap
 from ..posthoc.token_temperature import HeldOutTokens, TemperatureHead, TokenTemperature
 from ..predictors.text import TextPredictor
-from ..tables import markdown_table
 from ..tasks.head import read_head
 
 
@@ -63,13 +62,13 @@ class TokenCalibration:
     before: dict[str, Measured]
     after: dict[str, Measured]
     parts: Parts
+    #: Sources and references of the rows that fitted nothing.
+    held_out: list[tuple[str, str]] = field(default_factory=list)
 
     def table(self) -> str:
         """Before and after, with intervals."""
-        columns = [["reference tokens", *(metric_info(name, "text").heading for name in self.before)]]
-        for heading, metrics in (("before", self.before), (f"after: {self.name}", self.after)):
-            columns.append([heading, *(format_metric(entry, name, "text") for name, entry in metrics.items())])
-        return markdown_table([list(line) for line in zip(*columns, strict=True)])
+        columns = {"before": self.before, f"after: {self.name}": self.after}
+        return metrics_table("reference tokens", columns, "text")
 
     def to_dict(self) -> dict[str, Any]:
         """What `uncertainty.json` keeps beside the calibrator itself."""
@@ -106,7 +105,8 @@ def calibrate_tokens(
     del tokens
     held_out = _collect(predictor, sources, references, parts.certify)
     before, after = (_measure(held_out, entry, resamples) for entry in (None, calibrators[name]))
-    return TokenCalibration(name, calibrators[name], before, after, parts)
+    pairs = [(sources[row], references[row]) for row in parts.certify]
+    return TokenCalibration(name, calibrators[name], before, after, parts, pairs)
 
 
 def _fit(tokens: HeldOutTokens, name: str) -> dict[str, Any]:

@@ -17,7 +17,15 @@ from .measured import Measured, interval_description, read_metrics
 from .modules import module_path
 from .ood import ood_detection, ood_report
 from .quality import QUALITIES, corpus_quality, corpus_quality_interval, quality_signature, sentence_quality
-from .registry import METRICS, MetricInfo, format_interval, format_metric, metric_definitions, metric_info
+from .registry import (
+    METRICS,
+    MetricInfo,
+    format_interval,
+    format_metric,
+    metric_definitions,
+    metric_info,
+    metrics_table,
+)
 from .regression import (
     ause,
     calibration_error_of_pit,
@@ -104,6 +112,7 @@ __all__ = [
     "mean_std",
     "metric_definitions",
     "metric_info",
+    "metrics_table",
     "module_path",
     "negative_log_likelihood",
     "normalized_entropy",
