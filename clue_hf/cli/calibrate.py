@@ -57,12 +57,14 @@ def command(argv: Sequence[str]) -> int:
         "clue-hf calibrate MODEL", types, DESCRIPTION, EXAMPLES, GROUPS, FILE_TYPES, command_line_only
     )
     model, arguments, data = parser.parse(argv)
-    folder = check_new_folder(arguments.bake, model) if arguments.bake else _folder(model, arguments.output_dir)
+    folder = (
+        check_new_folder(arguments.bake, model) if arguments.bake is not None else _folder(model, arguments.output_dir)
+    )
     _check_split(arguments.split, data)
     read_config(model)  # says where there is no such model
     stored = _stored(model)
     calibration, predictor, tokens = calibrate(model, arguments, data, data_name(data, arguments.split), stored)
-    if arguments.bake and tokens is not None:
+    if arguments.bake is not None and tokens is not None:
         baked = bake(predictor, calibration, tokens, folder, model, stored, arguments.quality)
         print("\n".join(["", token_summary(tokens), "", summary(calibration), "", bake_summary(baked, folder)]))
         return 0
