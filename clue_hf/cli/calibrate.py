@@ -103,9 +103,9 @@ def token_summary(tokens: TokenCalibration) -> str:
 def bake_summary(baked: BakedTemperature, folder: Path) -> str:
     """The model with a temperature in its weights, in a few lines."""
     return "\n".join([
-        f"The logits of the model in {folder} are those of {baked.model} divided by T = {baked.temperature:.4g}, to "
-        f"{baked.logit_error:.1e} of their",
-        f"range on {baked.rows:,} held-out rows. It is a plain transformers model in float32, which needs no clue_hf.",
+        f"The logits of the model in {folder} are those of {baked.model} divided by T = {baked.temperature:.4g} (to "
+        f"{baked.logit_error:.1e} of their range, on {baked.rows:,} held-out rows).",
+        "It is a plain transformers model in float32: nobody needs clue_hf to load it.",
         baked.differences(),
     ])  # fmt: skip
 
