@@ -11,11 +11,13 @@ from typing import Any
 from transformers.utils import logging
 
 from ..data.loading import DataArguments
+from ..deploy.bake import bake, check_new_folder
 from ..deploy.calibration import CalibrateArguments, calibrate
 from ..deploy.token_calibration import token_parts
 from ..errors import UserError
 from ..models.uncertainty_file import UNCERTAINTY_FILE, NewerVersionError, read_uncertainty, write_uncertainty
 from ..posthoc import AbstentionThreshold
+from ..posthoc.baked import BakedTemperature
 from ..posthoc.calibration_file import UncertaintyCalibration
 from ..predictors.loading import read_config, save_model
 from ..tables import markdown_table
@@ -29,7 +31,8 @@ logger = logging.get_logger(__name__)
 
 GROUPS = {
     "Options": ["split", "output_dir", "risks", "delta", "mc_samples", "per_device_eval_batch_size", "dtype", "seed"],
-    "Texts": ["scorer", "quality", "token_calibrator", "max_target_length", "generation_num_beams", "num_samples"],
+    "Texts": ["scorer", "quality", "token_calibrator", "bake", "max_target_length", "generation_num_beams",
+              "num_samples"],
     "Numbers": ["tolerance"],
     "Data": [*DATA_OPTIONS, *SPLIT_OPTIONS, "split_seed", "max_eval_samples", "binary_task", "on_bad_row"],
 }  # fmt: skip
@@ -51,16 +54,22 @@ clue-hf calibrate Helsinki-NLP/opus-mt-en-fr --validation_file pairs.jsonl --sou
 def command(argv: Sequence[str]) -> int:
     """Runs `clue-hf calibrate`; returns its exit code."""
     # the output_dir in the file of a training is where the training wrote
-    types, command_line_only = (CalibrateArguments, DataArguments), ["output_dir"]
+    types, command_line_only = (CalibrateArguments, DataArguments), ["output_dir", "bake"]
     parser = ConfigParser(
         "clue-hf calibrate MODEL", types, DESCRIPTION, EXAMPLES, GROUPS, FILE_TYPES, command_line_only
     )
     model, arguments, data = parser.parse(argv)
-    folder = _folder(model, arguments.output_dir)
+    folder = (
+        check_new_folder(arguments.bake, model) if arguments.bake is not None else _folder(model, arguments.output_dir)
+    )
     _check_split(arguments.split, data)
     read_config(model)  # says where there is no such model
     stored = _stored(model)
     calibration, predictor, tokens = calibrate(model, arguments, data, data_name(data, arguments.split), stored)
+    if arguments.bake is not None and tokens is not None:
+        baked = bake(predictor, calibration, tokens, folder, model, stored, arguments.quality)
+        print("\n".join(["", tokens.summary(), "", summary(calibration), "", bake_summary(baked, folder)]))
+        return 0
     if not _same(folder, model):
         save_model(predictor, folder, stored)
         write_uncertainty(folder, **{key: value for key, value in stored.items() if key != "version"})
@@ -71,6 +80,16 @@ def command(argv: Sequence[str]) -> int:
     print("\n" + summary(calibration))
     print(f"\nWritten to {folder / UNCERTAINTY_FILE}.")
     return 0
+
+
+def bake_summary(baked: BakedTemperature, folder: Path) -> str:
+    """The model with a temperature in its weights, in a few lines."""
+    return "\n".join([
+        f"The logits of the model in {folder} are those of {baked.model} divided by T = {baked.temperature:.4g} (to "
+        f"{baked.logit_error:.1e} of their range, on {baked.rows:,} held-out rows).",
+        "It is a plain transformers model in float32: nobody needs clue_hf to load it.",
+        baked.differences(),
+    ])  # fmt: skip
 
 
 def summary(calibration: UncertaintyCalibration) -> str:

@@ -20,6 +20,7 @@ from ..inputs.labels import class_rows, number_rows
 from ..inputs.splits import EvaluationData
 from ..metrics import count_references, quality_signature, sentence_quality
 from ..metrics.quality import QUALITIES
+from ..models.divided_logits import check_divisible
 from ..models.kind import config_kind
 from ..posthoc.abstention import MAX_RISKS
 from ..posthoc.calibration_file import UncertaintyCalibration
@@ -57,6 +58,10 @@ class CalibrateArguments(InferenceArguments):
         f"Texts: calibrate the probabilities of the tokens, on half of the rows: {', '.join(TOKEN_CALIBRATORS)}, auto "
         "(default: chooses on rows of its own). Outputs stay the same.",
     )
+    bake: str | None = setting(
+        None,
+        "Texts: new folder for a plain transformers model with the temperature in its weights; MODEL stays as it is.",
+    )
     tolerance: float | None = setting(
         None, "Numbers: largest error, in units of the target, of a prediction that counts as right."
     )
@@ -72,7 +77,27 @@ class CalibrateArguments(InferenceArguments):
             check_choice("scorer", self.scorer, SCORERS)
         if self.token_calibrator is not None:
             check_choice("token_calibrator", self.token_calibrator, (*TOKEN_CALIBRATORS, "auto"))
+        if self.bake is not None:
+            self._check_bake()
         check_minimum(0, tolerance=self.tolerance or 0.0)
+
+    def _check_bake(self) -> None:
+        """Raises where a temperature cannot go into the weights; chooses the temperature where nothing is chosen."""
+        if self.token_calibrator not in (None, "auto", "temperature"):
+            raise ValueError(
+                "`bake` takes the token_calibrator temperature alone: one number can be put into the weights, "
+                f"{self.token_calibrator} cannot."
+            )
+        if self.output_dir is not None:
+            raise ValueError("Give either `bake` or `output_dir`: each is the folder to write to.")
+        if self.dtype != "float32":
+            raise ValueError("`bake` writes float32, in which logits divided by T are exact: leave out `dtype`.")
+        if self.generation_num_beams > 1:
+            raise ValueError(
+                "`bake` goes with greedy decoding, whose outputs stay the same: leave out `generation_num_beams`. For "
+                "beams calibrate the new folder again, with --token_calibrator none."
+            )
+        self.token_calibrator = "temperature"
 
 
 @dataclass(frozen=True)
@@ -99,6 +124,10 @@ def calibrate(
         raise UserError(f"--scorer is for models that write texts, and {model} does not.")
     if arguments.tolerance is not None and kind.family != "numbers":
         raise UserError("--tolerance is for models that predict numbers.")
+    if arguments.bake is not None:
+        if kind.family != "text":
+            raise UserError(f"--bake is for models that write texts, and {model} does not.")
+        check_divisible(read_config(model).model_type)
     if arguments.token_calibrator is not None and kind.family != "text":
         raise UserError(f"--token_calibrator is for models that write texts, and {model} does not.")
     if kind.family == "text":

@@ -24,7 +24,15 @@ from .quality import (
     quality_signature,
     sentence_quality,
 )
-from .registry import METRICS, MetricInfo, format_interval, format_metric, metric_definitions, metric_info
+from .registry import (
+    METRICS,
+    MetricInfo,
+    format_interval,
+    format_metric,
+    metric_definitions,
+    metric_info,
+    metrics_table,
+)
 from .regression import (
     ause,
     calibration_error_of_pit,
@@ -112,6 +120,7 @@ __all__ = [
     "mean_std",
     "metric_definitions",
     "metric_info",
+    "metrics_table",
     "module_path",
     "negative_log_likelihood",
     "normalized_entropy",

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from ..tables import format_number
+from ..tables import format_number, markdown_table
 from .measured import Entry
 from .quality import QUALITIES
 
@@ -247,6 +247,17 @@ def format_interval(
     """The interval of a metric alone, with the digits of [`format_metric`]; nothing where it has none."""
     texts = _number_texts(entry or {}, name, kind, "", minus)
     return interval.format(*texts[1:]) if len(texts) == 3 else ""
+
+
+def metrics_table(corner: str, columns: Mapping[str, Mapping[str, Entry]], kind: str = "") -> str:
+    """The same metrics of several things as a markdown table: a line for each metric, a column for each thing."""
+    names = list(next(iter(columns.values())))
+    lines = [[corner, *columns]]
+    lines += [
+        [metric_info(name, kind).heading, *(format_metric(part[name], name, kind) for part in columns.values())]
+        for name in names
+    ]
+    return markdown_table(lines)
 
 
 def _number_texts(entry: Entry, name: str, kind: str, sign: str, minus: str) -> list[str]:

@@ -229,6 +229,13 @@ class Collector:
         hidden, labels, place = self.task.head_inputs(self.model, inputs)
         return hidden, labels, torch.tensor(batch.rows, device=place.device)[place]
 
+    @torch.no_grad()
+    def reference_logits(self, batch: Batch, references: Sequence[str]) -> torch.Tensor:
+        """The model's own logits, whatever the temperature, for each token of the references: (tokens, vocabulary)."""
+        self.model.eval()
+        inputs = self._teacher_forced(self._read(batch.prompts), self._encode_targets(references))
+        return self.task.logits(self.model, *self.task.split_labels(self.model, inputs))
+
     def output_logits(self, prompt: list[int], tokens: list[int]) -> torch.Tensor:
         """The logits that each token of an output was chosen from: (tokens, vocabulary)."""
         inputs = self._teacher_forced(self._read([prompt]), [tokens])
