@@ -66,6 +66,8 @@ class Collected:
     samples: list[ScoredText] = field(default_factory=list)
     #: the reference, if there is one, as the model sees it
     reference: ScoredText | None = None
+    #: number of tokens of the source, its prefix included
+    source_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -203,6 +205,8 @@ class Collector:
             else:
                 collected = self._generated(context, batch)
             outputs = [entry.output.tokens for entry in collected]
+            for entry, prompt in zip(collected, batch.prompts, strict=True):
+                entry.source_tokens = len(prompt)
             if references is not None:
                 expected = self._score(context, self._encode_targets(references))
                 for entry, scored in zip(collected, expected, strict=True):

@@ -17,6 +17,7 @@ from ...posthoc import cross_fitted_confidence
 from ...tables import format_number, markdown_table
 from ..report import Differences, SavedReport, p_value_cell
 from .examples import FINISHED, Example, ExampleFile
+from .measures import GAIN
 from .page import write_page
 
 
@@ -99,8 +100,21 @@ class EvaluationReport(SavedReport):
             *self._remarks(),
         ]
 
+    def learned_gain(self) -> str:
+        """How much better `learned` ranks than the best single scorer, in a sentence; empty without `learned`."""
+        entry = self.metrics.get("learned")
+        if entry is None:
+            return ""
+        gain = format_metric(entry[GAIN], GAIN, "text", "+")
+        return (
+            f"PRR of learned minus that of {entry['single']}, the best single scorer when it was fitted: {gain}, on "
+            "the same outputs."
+        )
+
     def _remarks(self) -> list[str]:
-        remarks = []
+        remarks = [gain] if (gain := self.learned_gain()) else []
+        if "learned" in self.metrics:
+            remarks.append(f"What learned is here: {self.description['scorers']['learned']}")
         cut = self.metrics["outputs"]["cut"]
         if cut:
             limit = self.description["generation"]["max_new_tokens"]
