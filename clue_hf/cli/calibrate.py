@@ -12,6 +12,7 @@ from transformers.utils import logging
 
 from ..data.loading import DataArguments
 from ..deploy.calibration import CalibrateArguments, calibrate
+from ..deploy.learned_score import learned_part, learned_summary
 from ..deploy.token_calibration import TokenCalibration
 from ..errors import UserError
 from ..models.uncertainty_file import UNCERTAINTY_FILE, NewerVersionError, read_uncertainty, write_uncertainty
@@ -30,7 +31,8 @@ logger = logging.get_logger(__name__)
 
 GROUPS = {
     "Options": ["split", "output_dir", "risks", "delta", "mc_samples", "per_device_eval_batch_size", "dtype", "seed"],
-    "Texts": ["scorer", "quality", "token_calibrator", "max_target_length", "generation_num_beams", "num_samples"],
+    "Texts": ["scorer", "learned_scores", "quality", "token_calibrator", "max_target_length", "generation_num_beams",
+              "num_samples"],
     "Numbers": ["tolerance"],
     "Data": [*DATA_OPTIONS, *SPLIT_OPTIONS, "split_seed", "max_eval_samples", "binary_task", "on_bad_row"],
 }  # fmt: skip
@@ -63,10 +65,14 @@ def command(argv: Sequence[str]) -> int:
         save_model(predictor, folder, stored)
         write_uncertainty(folder, **{key: value for key, value in stored.items() if key != "version"})
     calibration.write(folder)
+    learned = getattr(predictor, "learned_score", None)
+    write_uncertainty(folder, **learned_part(learned))
     if tokens is not None:
         calibrator = None if tokens.calibrator is None else tokens.calibrator.to_dict()
         write_uncertainty(folder, token_calibrator=calibrator, token_calibration=tokens.to_dict())
         print("\n" + token_summary(tokens))
+    if learned is not None:
+        print("\n" + learned_summary(learned))
     print("\n" + summary(calibration))
     print(f"\nWritten to {folder / UNCERTAINTY_FILE}.")
     return 0

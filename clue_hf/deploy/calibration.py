@@ -25,9 +25,10 @@ from ..posthoc.abstention import MAX_RISKS
 from ..posthoc.calibration_file import UncertaintyCalibration
 from ..predictors.base import Answer
 from ..predictors.loading import read_config
-from ..scorers import SCORERS
+from ..scorers import SCORERS, unfitted_names
 from ..settings import check_minimum, known_names, parse_fractions, setting
 from .arguments import InferenceArguments
+from .learned_score import learn_score, single_scorers
 from .token_calibration import TOKEN_CALIBRATORS, Parts, TokenCalibration, calibrate_tokens
 
 
@@ -51,6 +52,9 @@ class CalibrateArguments(InferenceArguments):
         [], "Risks (1 - quality) to find thresholds for: 0.05,0.1 (default: some from 0.01 on)."
     )
     scorer: str | None = setting(None, f"Texts: the uncertainty (default: perplexity): {', '.join(SCORERS)}.")
+    learned_scores: list[str] = setting(
+        [], "Texts: with --scorer learned, other scorers whose scores it learns from too: pmi,mc_sequence_entropy."
+    )
     quality: str = setting("bleu", f"Texts: how outputs are judged: {', '.join(QUALITIES)}.")
     token_calibrator: str | None = setting(
         None,
@@ -70,6 +74,10 @@ class CalibrateArguments(InferenceArguments):
                     raise ValueError(f"`{name}` must lie between 0 and 1, but is {value:g}.")
         if self.scorer is not None:
             check_choice("scorer", self.scorer, SCORERS)
+        if self.learned_scores:
+            self.learned_scores = known_names("learned_scores", self.learned_scores, unfitted_names())
+            if self.scorer != "learned":
+                raise ValueError("`learned_scores` is for --scorer learned.")
         if self.token_calibrator is not None:
             check_choice("token_calibrator", self.token_calibrator, (*TOKEN_CALIBRATORS, "auto"))
         check_minimum(0, tolerance=self.tolerance or 0.0)
@@ -103,25 +111,38 @@ def calibrate(
         raise UserError(f"--token_calibrator is for models that write texts, and {model} does not.")
     rows = arguments.load_data(kind, data, arguments.split, InputSettings.from_file(model, stored))
     beams = {"num_beams": arguments.generation_num_beams} if arguments.generation_num_beams > 1 else {}
-    text_options = {"scorers": arguments.scorer, "seed": arguments.seed, "generation": beams}
+    scorers = single_scorers(arguments.learned_scores) if arguments.scorer == "learned" else arguments.scorer
+    text_options = {"scorers": scorers, "seed": arguments.seed, "generation": beams}
     predictor = arguments.load_predictor(
         model, kind, rows, mc_samples=arguments.mc_samples, **(text_options if kind.family == "text" else {})
     )
     hold_out = {"text": _text_rows, "classes": _class_rows, "numbers": _number_rows}[kind.family]
     held_out = hold_out(predictor, rows, arguments)
     _warn(len(held_out.inputs), arguments, data, stored)
-    batch_size, tokens = arguments.per_device_eval_batch_size, None
+    batch_size, tokens, parts = arguments.per_device_eval_batch_size, None, None
     if arguments.token_calibrator is not None:
         tokens = _calibrate_tokens(predictor, held_out, arguments)
-    if kind.family == "text":
+        parts = tokens.parts
+    if arguments.scorer == "learned":
+        parts = parts or Parts.split(held_out.inputs, arguments.seed)
+        predictor, answers = learn_score(
+            predictor,
+            held_out.inputs,
+            held_out.judge,  # type: ignore[arg-type]
+            parts,
+            arguments.learned_scores,
+            batch_size,
+            arguments.seed,
+        )
+    elif kind.family == "text":
         answers = _answer_texts(predictor, held_out.inputs, batch_size)
     else:
         answers = predictor.answers(held_out.inputs, batch_size, 0, description="Calibrating")
     judged = {} if held_out.judge is None else {"quality": held_out.quality, "loss": "1 - quality"}
     uncertainty = np.array([answer["uncertainty"] for answer in answers])
     quality, fitting = None if held_out.judge is None else held_out.judge(answers), None
-    if tokens is not None and quality is not None:  # rows that were fitted on, or chosen by, certify nothing
-        fit, certify = tokens.parts.fit, tokens.parts.certify
+    if parts is not None and quality is not None:  # rows that were fitted on, or chosen by, certify nothing
+        fit, certify = parts.fit, parts.certify
         fitting, uncertainty, quality = (uncertainty[fit], quality[fit]), uncertainty[certify], quality[certify]
     calibration = UncertaintyCalibration.fit(
         predictor.scorer,
