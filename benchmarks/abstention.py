@@ -177,9 +177,9 @@ def write_learned(draws: int) -> None:
         f"of sets whose threshold has a true risk above the one asked for; the guarantee is {DELTA:.0%}, and the run "
         f"fails above {bound:.1%}, which a share of {DELTA:.0%} stays below with probability 99.9 % in {draws:,} "
         "sets. The next two columns are the same of what is not done: the highest threshold whose risk on the "
-        "certifying rows is low enough, and thresholds certified on the very rows that fitted the score. `best coverage`: what "
-        "could be answered if the law were known. `coverage`: what is answered on average, nothing where none is "
-        "found.",
+        "certifying rows is low enough, and thresholds certified on the very rows that fitted the score. "
+        "`best coverage`: what could be answered if the law were known. `coverage`: what is answered on average, "
+        "nothing where none is found.",
         command="abstention.py --learned",
     )  # fmt: skip
 

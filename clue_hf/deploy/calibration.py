@@ -59,7 +59,7 @@ class CalibrateArguments(InferenceArguments):
     token_calibrator: str | None = setting(
         None,
         f"Texts: calibrate the probabilities of the tokens, on half of the rows: {', '.join(TOKEN_CALIBRATORS)}, auto "
-        "(chooses on rows of its own; default: leave the model's as it is). Outputs stay the same.",
+        "(default: chooses on rows of its own). Outputs stay the same.",
     )
     tolerance: float | None = setting(
         None, "Numbers: largest error, in units of the target, of a prediction that counts as right."
@@ -119,24 +119,11 @@ def calibrate(
     hold_out = {"text": _text_rows, "classes": _class_rows, "numbers": _number_rows}[kind.family]
     held_out = hold_out(predictor, rows, arguments)
     _warn(len(held_out.inputs), arguments, data, stored)
-    batch_size, tokens, parts = arguments.per_device_eval_batch_size, None, None
-    if arguments.token_calibrator is not None:
-        tokens = _calibrate_tokens(predictor, held_out, arguments)
-        parts = tokens.parts
-    if arguments.scorer == "learned":
-        parts = parts or Parts.split(held_out.inputs, arguments.seed)
-        predictor, answers = learn_score(
-            predictor,
-            held_out.inputs,
-            held_out.judge,  # type: ignore[arg-type]
-            parts,
-            arguments.learned_scores,
-            batch_size,
-            arguments.seed,
-        )
-    elif kind.family == "text":
-        answers = _answer_texts(predictor, held_out.inputs, batch_size)
+    tokens = parts = None
+    if kind.family == "text":
+        predictor, answers, tokens, parts = _answer_texts(predictor, held_out, arguments)
     else:
+        batch_size = arguments.per_device_eval_batch_size
         answers = predictor.answers(held_out.inputs, batch_size, 0, description="Calibrating")
     judged = {} if held_out.judge is None else {"quality": held_out.quality, "loss": "1 - quality"}
     uncertainty = np.array([answer["uncertainty"] for answer in answers])
@@ -160,17 +147,54 @@ def calibrate(
     return calibration, predictor, tokens
 
 
-def _calibrate_tokens(predictor: Any, held_out: HeldOut, arguments: CalibrateArguments) -> TokenCalibration:
-    """Fits what calibrates the tokens, and makes the predictor use it."""
-    parts = Parts.split(held_out.inputs, arguments.seed)
-    predictor.token_calibrator = None
-    tokens = calibrate_tokens(predictor, held_out.inputs, held_out.references, parts, str(arguments.token_calibrator))
-    predictor.token_calibrator = tokens.calibrator
-    if len(parts.certify) < FEW_ROWS:
-        logger.warning(
-            f"Only {len(parts.certify)} of {len(held_out.inputs)} rows are left for thresholds and the report: few of "
-            "them can be certified."
+def _answer_texts(
+    predictor: Any, held_out: HeldOut, arguments: CalibrateArguments
+) -> tuple[Any, list[Answer], TokenCalibration | None, Parts | None]:
+    """
+    The predictor with all that is fitted, its answers, what calibrates its tokens, and which rows are for what, where
+    anything is fitted.
+    """
+    sources, batch_size = held_out.inputs, arguments.per_device_eval_batch_size
+    tokens = _calibrate_tokens(predictor, held_out, arguments)
+    parts = None if tokens is None else tokens.parts
+    answers: list[Answer] = []
+    if arguments.scorer == "learned" and held_out.judge is not None:
+        parts = parts or Parts.split(sources, arguments.seed)
+        predictor, answers = learn_score(
+            predictor, sources, held_out.judge, parts, arguments.learned_scores, batch_size, arguments.seed
         )
+    else:
+        with tqdm(total=len(sources), desc="Calibrating", unit=" rows") as bar:
+            for start in range(0, len(sources), 16 * batch_size):  # sorted by length, texts pad little
+                part = sources[start : start + 16 * batch_size]
+                answers += predictor.predict(part, batch_size, start)[0]
+                bar.update(len(part))
+    if parts is not None and len(parts.certify) < FEW_ROWS:
+        instead = ", or --token_calibrator none, with which all rows certify" if arguments.scorer != "learned" else ""
+        logger.warning(
+            f"Only {len(parts.certify)} of {len(sources)} rows are left for thresholds and the report: few risks can "
+            f"be certified. Use more rows{instead}."
+        )
+    return predictor, answers, tokens, parts
+
+
+def _calibrate_tokens(predictor: Any, held_out: HeldOut, arguments: CalibrateArguments) -> TokenCalibration | None:
+    """
+    Fits what calibrates the tokens, and makes the predictor use it. Rows that allow nothing to be fitted raise where a
+    token calibrator was asked for; else the probabilities stay the model's own, and all rows certify.
+    """
+    predictor.token_calibrator = None
+    if arguments.token_calibrator == "none":
+        return None
+    name, parts = arguments.token_calibrator or "auto", Parts.split(held_out.inputs, arguments.seed)
+    try:
+        tokens = calibrate_tokens(predictor, held_out.inputs, held_out.references, parts, name)
+    except UserError as error:
+        if arguments.token_calibrator is not None:
+            raise
+        logger.warning(f"The probabilities of the tokens are not calibrated: {error}")
+        return None
+    predictor.token_calibrator = tokens.calibrator
     return tokens
 
 
@@ -204,16 +228,6 @@ def _number_rows(predictor: Any, rows: EvaluationData, arguments: CalibrateArgum
         return (np.abs(labelled.labels - np.array([answer["mean"] for answer in answers])) <= tolerance).astype(float)
 
     return HeldOut(labelled.rows, judge, f"1 where |target - mean| <= {tolerance:g}, else 0")
-
-
-def _answer_texts(predictor: Any, sources: list[str], batch_size: int) -> list[Answer]:
-    answers: list[Answer] = []
-    with tqdm(total=len(sources), desc="Calibrating", unit=" rows") as bar:
-        for start in range(0, len(sources), 16 * batch_size):  # sorted by length, texts pad little
-            part = sources[start : start + 16 * batch_size]
-            answers += predictor.predict(part, batch_size, start)[0]
-            bar.update(len(part))
-    return answers
 
 
 def _public_name(data_name: str) -> str:

@@ -243,7 +243,8 @@ def divided(logits: torch.Tensor, hidden: torch.Tensor | None, temperature: Temp
     return logits if temperature is None else logits.div_(temperature(hidden, logits).unsqueeze(1))
 
 
-def _blocks(logits: torch.Tensor) -> Iterator[slice]:
+def row_blocks(logits: torch.Tensor) -> Iterator[slice]:
+    """Rows that are worked on together: on a processor few enough for its cache."""
     rows = len(logits) if logits.is_cuda else max(1, BLOCK_ELEMENTS // logits.shape[1])
     return (slice(start, start + rows) for start in range(0, len(logits), max(rows, 1)))
 
@@ -252,7 +253,7 @@ def _reduce_rows(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tens
     """Log-sum-exp, error and entropy of each row. Shifts the logits in place so that the largest of a row is 0."""
     total = logits.new_empty(len(logits))
     weighted = torch.empty_like(total)
-    for block in _blocks(logits):
+    for block in row_blocks(logits):
         shifted = logits[block].sub_(logits[block].amax(-1, keepdim=True)).clamp_(min=FLOOR)
         exponential = shifted.exp()
         total[block] = exponential.sum(-1)
@@ -284,7 +285,7 @@ def _gradient_of_logits_(
 ) -> None:
     """Turns shifted logits z into dL/dz = p (a - b (z - log_sum + entropy)) - a onehot(y), in place."""
     slope, constant = -b.unsqueeze(1), (a + b * (log_sum - entropy)).unsqueeze(1)
-    for block in _blocks(shifted):
+    for block in row_blocks(shifted):
         probability = (shifted[block] - log_sum[block].unsqueeze(1)).exp_()
         shifted[block].mul_(slope[block]).add_(constant[block]).mul_(probability)
     shifted.scatter_add_(1, labels.unsqueeze(1), -a.unsqueeze(1))

@@ -110,7 +110,13 @@ def text_predictor(
         predictor = TextPredictor(model, tokenizer, scorers, inputs, **{**trained, **settings})
     except ValueError as error:
         raise UserError(str(error)) from error
-    predictor.token_calibrator = stored_token_calibrator(name, stored)
+    predictor.token_calibrator = stored_token_calibrator(name, stored, model)
+    fitted_to = stored.get("token_calibration", {}).get("weights")
+    if predictor.token_calibrator is not None and fitted_to not in (None, predictor.fingerprint()):
+        logger.warning(
+            f"The token calibrator of {name} was fitted to other weights, or in another precision, so its "
+            "probabilities may be off. Fit it again: clue-hf calibrate."
+        )
     return predictor
 
 

@@ -83,7 +83,7 @@ class EvaluationReport(SavedReport):
     def _paragraphs(self) -> list[str]:
         metrics, references, description = self.metrics, self.metrics["references"], self.description
         qualities = "; ".join(
-            f"{name}: corpus {format_metric(entries['corpus'], name, 'text')}, mean of the outputs "
+            f"{name}: corpus {format_metric(entries['corpus'], 'quality', 'text')}, mean of the outputs "
             f"{format_metric(entries['mean'])} ({description['quality'][name]})"
             for name, entries in metrics["quality"].items()
         )
