@@ -58,6 +58,7 @@ def test_a_scorer_and_a_quality(tokenizer, monkeypatch):
     assert report.metrics["quality"]["same_length"]["corpus"].value == pytest.approx(100 * report.quality().mean())
     assert report.description["quality"]["same_length"].startswith("1 where prediction")
     assert "least_probable" in report.table()
+    assert "same_length: corpus" in report.summary()
 
 
 def test_a_calibrator(tmp_path, monkeypatch):

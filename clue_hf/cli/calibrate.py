@@ -46,6 +46,7 @@ by temperatures that leave its outputs as they are; half of the rows fit them, a
 
 EXAMPLES = """
 clue-hf calibrate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --quality chrf
+clue-hf calibrate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --scorer learned
 clue-hf calibrate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --risks 0.01,0.05
 clue-hf calibrate Helsinki-NLP/opus-mt-en-fr --validation_file pairs.jsonl --source_column en --target_column fr \\
     --output_dir out/opus-mt-en-fr"""
