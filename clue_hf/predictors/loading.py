@@ -110,7 +110,8 @@ def text_predictor(
         predictor = TextPredictor(model, tokenizer, scorers, inputs, **{**trained, **settings})
     except ValueError as error:
         raise UserError(str(error)) from error
-    predictor.token_calibrator = stored_token_calibrator(name, stored, model)
+    if not predictor.collection.compat:  # which is about another library, where nothing is calibrated
+        predictor.token_calibrator = stored_token_calibrator(name, stored, model)
     fitted_to = stored.get("token_calibration", {}).get("weights")
     if predictor.token_calibrator is not None and fitted_to not in (None, predictor.fingerprint()):
         logger.warning(
