@@ -162,7 +162,7 @@ def row(name: str, law: Law, n: int, max_risk: float, draws: int) -> list[str]:
 
 
 def write_learned(draws: int) -> None:
-    logging.set_verbosity_error()  # that the rows are few is known
+    logging.get_logger("clue_hf.posthoc.learned").setLevel("ERROR")  # that the rows are few is known
     rows = 1000
     lines = [line for name, law in LEARNED_LAWS.items() for line in law.run(name, rows, draws)]
     bound = binom.ppf(0.999, draws, DELTA) / draws
