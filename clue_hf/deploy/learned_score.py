@@ -75,6 +75,6 @@ def learned_summary(learned: LearnedScore) -> str:
     return f"Learned score: {learned.explanation}\n\n{markdown_table(lines)}{note}"
 
 
-def learned_part(learned: Any) -> dict[str, Any]:
+def learned_part(learned: LearnedScore | None) -> dict[str, Any]:
     """The part of `uncertainty.json` that is about the learned score; `None` where it is to be taken out."""
     return {"learned_score": None if learned is None else learned.to_dict()}
