@@ -13,6 +13,7 @@ from transformers.utils import logging
 from ..data.loading import DataArguments
 from ..deploy.bake import bake, check_new_folder
 from ..deploy.calibration import CalibrateArguments, calibrate
+from ..deploy.learned_score import learned_part, learned_summary
 from ..deploy.token_calibration import token_parts
 from ..errors import UserError
 from ..models.uncertainty_file import UNCERTAINTY_FILE, NewerVersionError, read_uncertainty, write_uncertainty
@@ -31,7 +32,7 @@ logger = logging.get_logger(__name__)
 
 GROUPS = {
     "Options": ["split", "output_dir", "risks", "delta", "mc_samples", "per_device_eval_batch_size", "dtype", "seed"],
-    "Texts": ["scorer", "quality", "token_calibrator", "bake", "max_target_length", "generation_num_beams",
+    "Texts": ["scorer", "learned_scores", "quality", "token_calibrator", "bake", "max_target_length", "generation_num_beams",
               "num_samples"],
     "Numbers": ["tolerance"],
     "Data": [*DATA_OPTIONS, *SPLIT_OPTIONS, "split_seed", "max_eval_samples", "binary_task", "on_bad_row"],
@@ -46,6 +47,7 @@ by temperatures that leave its outputs as they are; half of the rows fit them, a
 
 EXAMPLES = """
 clue-hf calibrate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --quality chrf
+clue-hf calibrate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --scorer learned
 clue-hf calibrate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --risks 0.01,0.05
 clue-hf calibrate Helsinki-NLP/opus-mt-en-fr --validation_file pairs.jsonl --source_column en --target_column fr \\
     --output_dir out/opus-mt-en-fr"""
@@ -74,9 +76,12 @@ def command(argv: Sequence[str]) -> int:
         save_model(predictor, folder, stored)
         write_uncertainty(folder, **{key: value for key, value in stored.items() if key != "version"})
     calibration.write(folder)
-    write_uncertainty(folder, **token_parts(tokens))
+    learned = getattr(predictor, "learned_score", None)
+    write_uncertainty(folder, **token_parts(tokens), **learned_part(learned))
     if tokens is not None:
         print("\n" + tokens.summary())
+    if learned is not None:
+        print("\n" + learned_summary(learned))
     print("\n" + summary(calibration))
     print(f"\nWritten to {folder / UNCERTAINTY_FILE}.")
     return 0

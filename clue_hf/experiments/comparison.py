@@ -18,7 +18,7 @@ from ..pages import environment
 from ..pages.selection import png_uri
 from ..posthoc.error_predictor import ERROR_PREDICTORS
 from ..posthoc.rules import EVERY_CALIBRATOR
-from ..scorers import SCORERS
+from ..scorers import DEFAULT_SCORERS, unfitted_names
 from ..settings import check_minimum, known_names, parse_fractions, setting
 from .arguments import CorruptionArguments
 from .cells import Cell, Method, by_method, is_main_process, make_cells, run_cells
@@ -60,7 +60,7 @@ class CompareArguments(CorruptionArguments):
     alphas: list[str] = setting(
         [], "clue: several weights of the error, each a method of its own; also as --alpha 0.5,0.9."
     )
-    scorers: list[str] = setting(list(SCORERS), f"Texts: scorers to compare: {', '.join(SCORERS)}.")
+    scorers: list[str] = setting(list(DEFAULT_SCORERS), f"Texts: scorers to compare: {', '.join(DEFAULT_SCORERS)}.")
     num_samples: int = setting(10, "Texts: number of samples per source, for the scorers that need them.")
     resamples: int = setting(1000, "Number of bootstrap resamples of the intervals.")
 
@@ -88,7 +88,7 @@ class CompareArguments(CorruptionArguments):
         others = (*self.fitted, self.error_predictor)
         self.trained = [Method.parse(name) for name in names if name not in others and "+" not in name]
         check_minimum(1, seeds=self.seeds, num_samples=self.num_samples)
-        self.scorers = known_names("scorers", self.scorers, SCORERS)
+        self.scorers = known_names("scorers", self.scorers, unfitted_names())
 
     def token_calibrators(self, baseline: str) -> list[tuple[str, str]]:
         """Which token calibrator follows which method; one without a method follows the baseline."""

@@ -83,6 +83,8 @@ METRICS: dict[str, dict[str, MetricInfo]] = {
            "four of five folds, against quality: 15 equal-width bins, sum |B|/n |mean quality - mean confidence|"),
         _M("true_entropy_correlation", "true entropy correlation", 1, "Spearman rank correlation of the scores with "
            "the true entropy of the targets"),
+        _M("prr_gain", "PRR gain", 1, "PRR of the learned score minus that of the best single scorer when it was "
+           "fitted"),
         _M("error", "error", -1, "cross-entropy per reference token, nats", "nats"),
         _M("uncertainty", "uncertainty", 0, "entropy of the next-token distribution at the reference tokens, nats",
            "nats"),

@@ -32,6 +32,7 @@ from ..posthoc.calibration_file import UncertaintyCalibration
 from ..posthoc.saved import (
     stored_calibrator,
     stored_error_predictor,
+    stored_learned_score,
     stored_min_variance,
     stored_passes,
     stored_token_calibrator,
@@ -102,8 +103,11 @@ def text_predictor(
     if calibration is not None:
         _check_stored(calibration.settings)
         scorers, settings = scorers or calibration.scorer, {**calibration.settings, **settings}
+    scorers = scorers or "perplexity"
+    if "learned" in ([scorers] if isinstance(scorers, str) else scorers):
+        settings["learned_score"] = stored_learned_score(name, stored)
     try:
-        predictor = TextPredictor(model, tokenizer, scorers or "perplexity", inputs, **{**trained, **settings})
+        predictor = TextPredictor(model, tokenizer, scorers, inputs, **{**trained, **settings})
     except ValueError as error:
         raise UserError(str(error)) from error
     if not predictor.collection.compat:  # which is about another library, where nothing is calibrated

@@ -67,6 +67,8 @@ class Collected:
     #: the reference, if there is one, as the model sees it, and as it does without its token calibrator
     reference: ScoredText | None = None
     uncalibrated_reference: ScoredText | None = None
+    #: number of tokens of the source, its prefix included
+    source_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -210,6 +212,8 @@ class Collector:
             else:
                 collected = self._generated(context, batch)
             outputs = [entry.output.tokens for entry in collected]
+            for entry, prompt in zip(collected, batch.prompts, strict=True):
+                entry.source_tokens = len(prompt)
             if references is not None:
                 self._add_references(collected, context, self._encode_targets(references))
             if "unconditional" in self.needs:
