@@ -56,7 +56,7 @@ class CalibrateArguments(InferenceArguments):
     token_calibrator: str | None = setting(
         None,
         f"Texts: calibrate the probabilities of the tokens, on half of the rows: {', '.join(TOKEN_CALIBRATORS)}, auto "
-        "(chooses on rows of its own; default: leave the model's as it is). Outputs stay the same.",
+        "(default: chooses on rows of its own). Outputs stay the same.",
     )
     tolerance: float | None = setting(
         None, "Numbers: largest error, in units of the target, of a prediction that counts as right."
@@ -114,9 +114,8 @@ def calibrate(
     held_out = hold_out(predictor, rows, arguments)
     _warn(len(held_out.inputs), arguments, data, stored)
     batch_size, tokens, conformal = arguments.per_device_eval_batch_size, None, None
-    if arguments.token_calibrator is not None:
-        tokens = _calibrate_tokens(predictor, held_out, arguments)
     if kind.family == "text":
+        tokens = _calibrate_tokens(predictor, held_out, arguments)
         answers = _answer_texts(predictor, held_out.inputs, batch_size)
     else:
         predictions = predictor.calibrated(held_out.inputs, batch_size, 0, "Calibrating")
@@ -146,16 +145,27 @@ def calibrate(
     return calibration, predictor, tokens
 
 
-def _calibrate_tokens(predictor: Any, held_out: HeldOut, arguments: CalibrateArguments) -> TokenCalibration:
-    """Fits what calibrates the tokens, and makes the predictor use it."""
-    parts = Parts.split(held_out.inputs, arguments.seed)
+def _calibrate_tokens(predictor: Any, held_out: HeldOut, arguments: CalibrateArguments) -> TokenCalibration | None:
+    """
+    Fits what calibrates the tokens, and makes the predictor use it. Rows that allow nothing to be fitted raise where a
+    token calibrator was asked for; else the probabilities stay the model's own, and all rows certify.
+    """
     predictor.token_calibrator = None
-    tokens = calibrate_tokens(predictor, held_out.inputs, held_out.references, parts, str(arguments.token_calibrator))
+    if arguments.token_calibrator == "none":
+        return None
+    name, parts = arguments.token_calibrator or "auto", Parts.split(held_out.inputs, arguments.seed)
+    try:
+        tokens = calibrate_tokens(predictor, held_out.inputs, held_out.references, parts, name)
+    except UserError as error:
+        if arguments.token_calibrator is not None:
+            raise
+        logger.warning(f"The probabilities of the tokens are not calibrated: {error}")
+        return None
     predictor.token_calibrator = tokens.calibrator
     if len(parts.certify) < FEW_ROWS:
         logger.warning(
-            f"Only {len(parts.certify)} of {len(held_out.inputs)} rows are left for thresholds and the report: few of "
-            "them can be certified."
+            f"Only {len(parts.certify)} of {len(held_out.inputs)} rows are left for thresholds and the report: few "
+            "risks can be certified. Use more rows, or --token_calibrator none, with which all rows certify."
         )
     return tokens
 

@@ -19,7 +19,7 @@ from ..evaluation.text.measures import reference_metrics
 from ..kernels import linear_statistics
 from ..metrics import Measured, format_metric, metric_info
 from ..models.kind import unwrap
-from ..posthoc.token_temperature import HeldOutTokens, TemperatureHead, TokenTemperature
+from ..posthoc.token_temperature import HeldOutTokens, TemperatureHead, TokenCurves, TokenTemperature
 from ..predictors.text import TextPredictor
 from ..tables import markdown_table
 from ..tasks.head import read_head
@@ -56,13 +56,17 @@ class Parts:
 
 @dataclass(frozen=True)
 class TokenCalibration:
-    """A token calibrator (`None` where none is better), and the metrics of the reference tokens before and after."""
+    """
+    A token calibrator (`None` where none is better), the metrics of the reference tokens before and after, and the
+    fingerprint of the weights that it belongs to.
+    """
 
     name: str
     calibrator: TokenTemperature | TemperatureHead | None
     before: dict[str, Measured]
     after: dict[str, Measured]
     parts: Parts
+    weights: str
 
     def table(self) -> str:
         """Before and after, with intervals."""
@@ -78,7 +82,16 @@ class TokenCalibration:
             for when, metrics in (("before", self.before), ("after", self.after))
         }
         counts = {name: len(rows) for name, rows in vars(self.parts).items()}
-        return {"name": self.name, "rows": counts, **entries}
+        return {"name": self.name, "rows": counts, "weights": self.weights, **entries}
+
+
+def token_parts(tokens: TokenCalibration | None) -> dict[str, Any]:
+    """The parts of `uncertainty.json` that are about tokens; `None` for those that are to be taken out."""
+    fitted = None if tokens is None else tokens.calibrator
+    return {
+        "token_calibrator": None if fitted is None else fitted.to_dict(),
+        "token_calibration": None if tokens is None else tokens.to_dict(),
+    }
 
 
 def calibrate_tokens(
@@ -106,17 +119,18 @@ def calibrate_tokens(
     del tokens
     held_out = _collect(predictor, sources, references, parts.certify)
     before, after = (_measure(held_out, entry, resamples) for entry in (None, calibrators[name]))
-    return TokenCalibration(name, calibrators[name], before, after, parts)
+    return TokenCalibration(name, calibrators[name], before, after, parts, predictor.fingerprint())
 
 
 def _fit(tokens: HeldOutTokens, name: str) -> dict[str, Any]:
     """By name, all calibrators that are wanted; the simpler ones come with the others."""
     wanted = TOKEN_CALIBRATORS if name == "auto" else (name,)
-    single = TokenTemperature.fit(tokens)
+    curves = TokenCurves.of(tokens)
+    single = TokenTemperature.fit(curves)
     fitted: dict[str, Any] = {"none": None, "temperature": single}
     for head in ("temperature_head_scalars", "temperature_head"):
         if head in wanted:
-            fitted[head] = TemperatureHead.fit(tokens, single, scalars=head != "temperature_head")
+            fitted[head] = TemperatureHead.fit(tokens, curves, single, scalars=head != "temperature_head")
     return {key: fitted[key] for key in wanted}
 
 

@@ -146,12 +146,15 @@ class TextExperiment(Experiment):
     def views(self, trainer: CLUETrainer) -> Iterator[tuple[str, Outcome]]:
         """
         What the model writes for each split, and how it is judged: `outputs`, `references`, `quality` and `scores` of
-        each example, and the values of all reference tokens with the number of them in each example (`lengths`).
+        each example, the tokens of all outputs and the values of all reference tokens, with the number of them in each
+        example (`output_lengths`, `lengths`).
         """
         for split in self.report_splits:
             report = self._evaluate(trainer, split, scorers=self.scorers, num_samples=self.num_samples)
             columns = Columns(report.examples, self.scorers, [self.quality])
             outputs, references = read_texts(report.examples)
+            tokens = [example["tokens"] for example in report.examples]
+            ids = self.processing_class.convert_tokens_to_ids([token for text in tokens for token in text])
             yield (
                 split,
                 {
@@ -159,6 +162,8 @@ class TextExperiment(Experiment):
                     "references": np.array(references),
                     "quality": columns.qualities[self.quality],
                     **{f"score_{name}": scores for name, scores in columns.scores.items()},
+                    "output_tokens": np.array(ids, int),
+                    "output_lengths": np.array([len(text) for text in tokens], int),
                     "lengths": columns.lengths,
                     **dict(zip(REFERENCE_VALUES, columns.tokens, strict=True)),
                 },

@@ -11,6 +11,7 @@ import torch
 from class_models import digit_splits, make_bert, text_data, train_resnet
 from deploy.deployed_models import TARGET, make_folder
 from sklearn.isotonic import IsotonicRegression
+from transformers import pipeline as transformers_pipeline
 from transformers import utils
 
 from clue_hf import generate_with_uncertainty, pipeline
@@ -23,12 +24,14 @@ from clue_hf.models.loading import load_classifier, load_image_processor, load_t
 from clue_hf.models.uncertainty_file import UNCERTAINTY_FILE, read_uncertainty, write_uncertainty
 from clue_hf.posthoc import AbstentionThresholds, TemperatureCalibrator, reference_quantiles
 from clue_hf.posthoc.calibration_file import UncertaintyCalibration
+from clue_hf.posthoc.token_temperature import TemperatureHead, TokenTemperature
 from clue_hf.predictors.text import TextPredictor
 
 
 MODEL = Path(__file__).parents[1] / "fixtures/lm_polygraph/model"
 ROWS = 130
-TEXTS = ["calibrate", "model", "--config", "run.yaml"]
+MODEL_OPTIONS = ["calibrate", "model", "--config", "run.yaml"]
+TEXTS = [*MODEL_OPTIONS, "--token_calibrator", "none"]
 
 
 @pytest.fixture(scope="module")
@@ -345,3 +348,33 @@ def test_mistakes_with_token_calibrators(here, capsys):
     write_uncertainty("damaged_tokens", token_calibrator={"name": "temperature", "version": 1, "temperature": "hot"})
     assert main(["evaluate", "damaged_tokens", "--config", "run.yaml"]) == 2
     assert "'token_calibrator' in uncertainty.json of 'damaged_tokens' is damaged" in capsys.readouterr().err
+
+
+def test_a_token_calibrator_of_another_model(here, capsys, warnings_seen):
+    shutil.copytree(MODEL, "other_tokens")
+    head = TemperatureHead([0.0] * 7, [0.0] * 7, [1.0] * 7, 0.0, 4)
+    write_uncertainty("other_tokens", token_calibrator=head.to_dict())
+    assert main(["evaluate", "other_tokens", "--config", "run.yaml"]) == 2
+    assert "it was fitted to hidden states of size 4" in capsys.readouterr().err
+    calibrator = TokenTemperature(2.0).to_dict()
+    write_uncertainty("other_tokens", token_calibrator=calibrator, token_calibration={"weights": "00000000"})
+    pipeline("other_tokens", device="cpu")
+    assert "The token calibrator of other_tokens was fitted to other weights" in warnings_seen.text
+
+
+def test_tokens_are_calibrated_by_default_where_there_are_rows_for_it(here, capsys, warnings_seen):
+    shutil.copytree(MODEL, "default_tokens")
+    words = ["calibrate", "default_tokens", "--config", "run.yaml"]
+    assert main(words) == 0
+    assert read_uncertainty("default_tokens")["token_calibration"]["rows"]["certify"] < ROWS
+    assert "rows are left for thresholds" in warnings_seen.text
+    text = "the cat sleeps ."
+    ours = pipeline("default_tokens", device="cpu")(text)["uncertainty"]
+    theirs = transformers_pipeline("text-uncertainty", model="default_tokens", dtype="float32", device="cpu")(text)[
+        "uncertainty"
+    ]
+    assert ours == pytest.approx(theirs, rel=1e-5)
+    assert main([*words, "--max_eval_samples", "6"]) == 0
+    assert "not calibrated: " in warnings_seen.text
+    assert read_uncertainty("default_tokens").get("token_calibrator") is None
+    assert UncertaintyCalibration.read("default_tokens").data["rows"] == 6

@@ -21,7 +21,7 @@ from ...processes import PartialState, process_state
 from ...scorers import SCORERS, Batch, ScoredText
 from ...versions import package_versions
 from .examples import Example, ExampleLog
-from .measures import definitions, measure
+from .measures import CALIBRATED_VALUES, REFERENCE_VALUES, UNCALIBRATED, definitions, measure
 from .report import EvaluationReport
 
 
@@ -205,11 +205,11 @@ class UncertaintyEvaluator:
                 "tokens": self.tokenizer.convert_ids_to_tokens(entry.output.tokens),
                 "token_log_probabilities": _rounded(entry.output.log_probability),
                 "token_entropies": _rounded(entry.output.entropy),
-                "reference_errors": _rounded(-expected.log_probability),
-                "reference_entropies": _rounded(expected.entropy),
-                "reference_confidences": _rounded(expected.confidence),
-                "reference_correct": [int(right) for right in expected.correct],
+                **_reference_values(expected),
             }
+            if entry.uncalibrated_reference is not None:
+                values = _reference_values(entry.uncalibrated_reference)
+                example |= {f"{UNCALIBRATED}{name}": values[name] for name in CALIBRATED_VALUES}
             if entropy is not None:
                 example["true_entropy"] = entropy
             if batch.cut[place]:
@@ -246,6 +246,12 @@ def _shards(dataset: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]
 
 def _rounded(values: np.ndarray) -> list[float]:
     return values.round(DIGITS).tolist()
+
+
+def _reference_values(reference: ScoredText) -> dict[str, list[float]]:
+    correct = [int(right) for right in reference.correct]
+    values = (-reference.log_probability, reference.entropy, reference.confidence)
+    return dict(zip(REFERENCE_VALUES, [*map(_rounded, values), correct], strict=True))
 
 
 def _texts(
