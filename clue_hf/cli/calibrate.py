@@ -32,9 +32,9 @@ logger = logging.get_logger(__name__)
 
 GROUPS = {
     "Options": ["split", "output_dir", "risks", "delta", "mc_samples", "per_device_eval_batch_size", "dtype", "seed"],
-    "Texts": ["scorer", "learned_scores", "quality", "token_calibrator", "bake", "max_target_length", "generation_num_beams",
-              "num_samples"],
-    "Numbers": ["tolerance"],
+    "Texts": ["scorer", "learned_scores", "quality", "token_calibrator", "bake", "max_target_length",
+              "generation_num_beams", "num_samples"],
+    "Classes and numbers": ["conformal", "coverage", "tolerance"],
     "Data": [*DATA_OPTIONS, *SPLIT_OPTIONS, "split_seed", "max_eval_samples", "binary_task", "on_bad_row"],
 }  # fmt: skip
 
@@ -43,12 +43,15 @@ the answers, and keeps beside the model (uncertainty.json) what its uncertainty 
 (confidence), how it compares with others (percentile), and thresholds above which to abstain, so that the risk of what
 is answered is bounded with probability 1 - delta. The probabilities of a language model's tokens are calibrated first,
 by temperatures that leave its outputs as they are; half of the rows fit them, a fifth chooses, the rest certifies.
---config takes the YAML file of a training."""
+--conformal also keeps how large the sets of classes or intervals of numbers must be to hold the truth with the
+probability --coverage. --config takes the YAML file of a training."""
 
 EXAMPLES = """
 clue-hf calibrate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --quality chrf
 clue-hf calibrate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --scorer learned
 clue-hf calibrate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --risks 0.01,0.05
+clue-hf calibrate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --conformal lac
+clue-hf calibrate out/quickstart_diabetes/clue --config configs/quickstart/tabular_diabetes.yaml --conformal scaled
 clue-hf calibrate Helsinki-NLP/opus-mt-en-fr --validation_file pairs.jsonl --source_column en --target_column fr \\
     --output_dir out/opus-mt-en-fr"""
 
@@ -100,6 +103,11 @@ def bake_summary(baked: BakedTemperature, folder: Path) -> str:
 def summary(calibration: UncertaintyCalibration) -> str:
     """The calibration in a few lines and a table."""
     lines = [f"{calibration.scorer} on {calibration.data['rows']:,} rows of {calibration.data['name']}."]
+    if (conformal := calibration.conformal) is not None:
+        lines.append(
+            f"Conformal: {conformal.name}, coverage {conformal.coverage:g}: holds what has a score of at most "
+            f"{conformal.quantile:.4g} ({conformal.definition})."
+        )
     if calibration.abstention is None or calibration.confidence is None:
         return "\n".join(
             [*lines, "No --tolerance says when a number is right: no confidence, no thresholds for abstention."]

@@ -24,6 +24,7 @@ from ..models.divided_logits import check_divisible
 from ..models.kind import config_kind
 from ..posthoc.abstention import MAX_RISKS
 from ..posthoc.calibration_file import UncertaintyCalibration
+from ..posthoc.rules import check_posthoc
 from ..predictors.base import Answer
 from ..predictors.loading import read_config
 from ..scorers import SCORERS, unfitted_names
@@ -118,6 +119,7 @@ class HeldOut:
     test: str | None = "binomial"
     risks: Sequence[float] = MAX_RISKS
     references: Sequence[str] = ()  # the first of each row
+    labels: Any = None
 
 
 def calibrate(
@@ -138,6 +140,7 @@ def calibrate(
         check_divisible(read_config(model).model_type)
     if arguments.token_calibrator is not None and kind.family != "text":
         raise UserError(f"--token_calibrator is for models that write texts, and {model} does not.")
+    check_posthoc(kind.family, conformal=arguments.conformal)
     if kind.family == "text":
         data.merge_references = True  # what is fitted on one row of a source is not certified by another
     rows = arguments.load_data(kind, data, arguments.split, InputSettings.from_file(model, stored))
@@ -150,12 +153,15 @@ def calibrate(
     hold_out = {"text": _text_rows, "classes": _class_rows, "numbers": _number_rows}[kind.family]
     held_out = hold_out(predictor, rows, arguments)
     _warn(len(held_out.inputs), arguments, data, stored)
-    tokens = parts = None
+    tokens = parts = conformal = None
     if kind.family == "text":
         predictor, answers, tokens, parts = _answer_texts(predictor, held_out, arguments)
     else:
         batch_size = arguments.per_device_eval_batch_size
-        answers = predictor.answers(held_out.inputs, batch_size, 0, description="Calibrating")
+        predictions = predictor.calibrated(held_out.inputs, batch_size, 0, "Calibrating")
+        answers = predictor.answered(predictions)
+        if arguments.conformal is not None:
+            conformal = predictions.fit_conformal(arguments.conformal, held_out.labels, arguments.chosen_coverage)
     judged = {} if held_out.judge is None else {"quality": held_out.quality, "loss": "1 - quality"}
     uncertainty = np.array([answer["uncertainty"] for answer in answers])
     quality, fitting = None if held_out.judge is None else held_out.judge(answers), None
@@ -171,6 +177,7 @@ def calibrate(
         arguments.delta,
         held_out.test,
         fitting,
+        conformal=conformal,
         data={"name": _public_name(data_name), "rows": len(uncertainty)},
         weights=predictor.fingerprint(),
         definitions={"uncertainty": predictor.definition, **judged},
@@ -247,18 +254,19 @@ def _class_rows(predictor: Any, rows: EvaluationData, arguments: CalibrateArgume
         pairs = zip(answers, labelled.labels, strict=True)
         return np.array([answer["label"] == predictor.names[number] for answer, number in pairs], float)
 
-    return HeldOut(labelled.rows, judge, "1 where the class is right, else 0")
+    return HeldOut(labelled.rows, judge, "1 where the class is right, else 0", labels=labelled.labels)
 
 
 def _number_rows(predictor: Any, rows: EvaluationData, arguments: CalibrateArguments) -> HeldOut:
     labelled, tolerance = number_rows(rows.test, predictor.inputs, arguments.split), arguments.tolerance
     if tolerance is None:
-        return HeldOut(labelled.rows)
+        return HeldOut(labelled.rows, labels=labelled.labels)
 
     def judge(answers: list[Answer]) -> np.ndarray:
         return (np.abs(labelled.labels - np.array([answer["mean"] for answer in answers])) <= tolerance).astype(float)
 
-    return HeldOut(labelled.rows, judge, f"1 where |target - mean| <= {tolerance:g}, else 0")
+    quality = f"1 where |target - mean| <= {tolerance:g}, else 0"
+    return HeldOut(labelled.rows, judge, quality, labels=labelled.labels)
 
 
 def _public_name(data_name: str) -> str:
@@ -274,5 +282,5 @@ def _warn(count: int, arguments: CalibrateArguments, data: DataArguments, stored
     if fitted and arguments.split in ("validation", data.validation_split):
         logger.warning(
             f"The model's {' and '.join(fitted)} may have been fitted on the validation data too, so that the "
-            "guarantee of the thresholds does not hold strictly: calibrate on another split (--split)."
+            "guarantee of thresholds and prediction sets does not hold strictly: calibrate on another split (--split)."
         )

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 from transformers.utils import logging
 
+from ..deploy.arguments import ConformalArguments
 from ..errors import UserError
 from ..files import write_json
+from ..metrics import Measured
 from ..objectives import OBJECTIVES
 from ..pages import environment
 from ..pages.selection import png_uri
@@ -47,7 +49,7 @@ Outcomes = Callable[[str], Outcome]
 
 
 @dataclass
-class CompareArguments(CorruptionArguments):
+class CompareArguments(CorruptionArguments, ConformalArguments):
     """What to compare."""
 
     methods: list[str] = setting(
@@ -66,6 +68,7 @@ class CompareArguments(CorruptionArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        ConformalArguments.__post_init__(self)
         names = [name for text in self.methods for name in text.split(",") if name]
         if self.alphas:
             weighted = [f"clue:alpha={alpha:g}" for alpha in parse_fractions("alphas", self.alphas)]
@@ -167,10 +170,7 @@ class Comparison:
     def compare(self, view: str) -> ComparedView:
         """The methods on one view."""
         outcomes, experiment = self.outcomes(), self.experiment
-        measured = {
-            name: [experiment.measure(view, seed, self.arguments.resamples) for seed in seeds]
-            for name, seeds in outcomes.items()
-        }
+        measured = {name: [self._measure(view, name, seed) for seed in seeds] for name, seeds in outcomes.items()}
         for runs in measured.values():
             for run, plain in zip(runs, measured[self.baseline], strict=False):
                 run.update(experiment.measure_difference(run, plain))
@@ -189,12 +189,29 @@ class Comparison:
             curve_label=experiment.curve_label,
             tradeoffs=experiment.tradeoffs,
             higher=experiment.higher,
-            reading=experiment.reading,
+            reading=experiment.reading + self._reading_of_conformal(),
             definitions=experiment.definitions,
             seeds=self.arguments.seeds,
             command=experiment.command,
             left_out=experiment.bad_rows.summaries(),
             surroundings=f"{_surroundings([cell.record() for cell in self.cells])}; {self.effort()}",
+        )
+
+    def _measure(self, view: str, name: str, outcomes: Outcomes) -> dict[str, Measured]:
+        """The metrics of a method with one seed."""
+        experiment, resamples = self.experiment, self.arguments.resamples
+        measured = experiment.measure(view, outcomes, resamples)
+        if self.arguments.conformal and isinstance(experiment, PredictingExperiment):
+            predicts_errors = name == f"{self.baseline} + {self.arguments.error_predictor}"
+            measured |= experiment.measure_conformal(view, outcomes, resamples, predicts_errors)
+        return measured
+
+    def _reading_of_conformal(self) -> str:
+        if self.arguments.conformal is None:
+            return ""
+        return (
+            f"\nConformal: {self.arguments.conformal}, fitted on half of the validation rows for a coverage of "
+            f"{self.arguments.chosen_coverage:g}; calibrators were fitted on the other half."
         )
 
     def costs(self) -> dict[str, dict[str, float]]:
@@ -222,7 +239,7 @@ class Comparison:
 
 
 def _calibrated(experiment: PredictingExperiment, name: str, cell: Cell) -> Outcomes:
-    calibrator = experiment.fit(name, cell.outcome(VALIDATION))
+    calibrator = experiment.fit(name, experiment.fitting_rows(cell.outcome(VALIDATION)))
     return lambda view: experiment.calibrated(calibrator, cell.outcome(view))
 
 

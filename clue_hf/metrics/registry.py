@@ -144,6 +144,10 @@ METRICS: dict[str, dict[str, MetricInfo]] = {
         _M("flip_tpr", "TPR after flip", 1, "true positive rate after the flip"),
         _M("flip_tnr", "TNR after flip", 1, "true negative rate after the flip"),
         _M("mean_uncertainty", "mean uncertainty", 0, "mean of the uncertainty, from 0 (certain) to 1 (uniform)"),
+        _M("conformal_coverage", "conformal coverage", 0, "share of rows whose conformal prediction set holds "
+           "the label"),
+        _M("prediction_set_size", "set size", -1, "mean number of classes in the conformal prediction sets"),
+        _M("group_share", "share of rows", 0, "share of rows whose prediction set is of this size"),
         _M("ood_auroc", "OOD AUROC", 1, "chance that an example from out of distribution is more uncertain than one "
            "from within, ties half"),
         _M("ood_aupr", "OOD AUPR", 1, "average precision of the uncertainty, examples from out of distribution being "
@@ -175,6 +179,9 @@ METRICS: dict[str, dict[str, MetricInfo]] = {
         _M("corr_error_var", "corr(error, variance)", 1, "Pearson correlation of the squared error with the variance"),
         _M("mean_std", "mean std", 0, "mean of the standard deviation", "target"),
         _M("sharpness", "sharpness", 0, "root of the mean variance", "target"),
+        _M("conformal_coverage", "conformal coverage", 0, "share of targets within the conformal interval"),
+        _M("interval_width", "interval width", -1, "mean width of the conformal intervals", "target"),
+        _M("group_share", "share of rows", 0, "share of rows whose interval is in this third of the widths"),
     ),
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ from ..models.loading import load_regressor
 from ..models.uncertainty_file import damaged
 from .error_predictor import ErrorNormalizer, ErrorPredictor
 from .learned import LearnedScore
-from .rules import CALIBRATORS_BY_FAMILY
+from .rules import CALIBRATORS_BY_FAMILY, CONFORMAL_BY_FAMILY
 from .stored import reading_part
 from .token_temperature import STORED_TOKEN_CALIBRATORS
 
@@ -53,6 +53,15 @@ def stored_calibrator(name: str, stored: dict[str, Any], numbers: bool) -> Any:
     calibrators = CALIBRATORS_BY_FAMILY["numbers" if numbers else "classes"]
     with reading_part(name, "calibrator", advice=FITTED_IN_TRAINING):
         return calibrators[content["name"]].from_checked_dict(content)
+
+
+def stored_conformal(name: str, stored: dict[str, Any], numbers: bool) -> Any:
+    """The prediction sets (or, of `numbers`, intervals) that a model was calibrated for."""
+    content = stored.get("conformal")
+    if content is None:
+        return None
+    with reading_part(name, "conformal"):
+        return CONFORMAL_BY_FAMILY["numbers" if numbers else "classes"][content["name"]].from_checked_dict(content)
 
 
 def stored_token_calibrator(name: str, stored: dict[str, Any], model: Any) -> Any:

@@ -31,6 +31,7 @@ from ..offline import notice_missing_network
 from ..posthoc.calibration_file import UncertaintyCalibration
 from ..posthoc.saved import (
     stored_calibrator,
+    stored_conformal,
     stored_error_predictor,
     stored_learned_score,
     stored_min_variance,
@@ -228,6 +229,7 @@ def _row_predictor(
         "calibrator": stored_calibrator(name, stored, numbers),
         "error_predictor": stored_error_predictor(name, stored, dtype, device, numbers),
         "seed": SEED if seed is None else seed,
+        "conformal": stored_conformal(name, stored, numbers),
     }
     if not numbers:
         return ClassPredictor(model, inputs, **options)
