@@ -118,7 +118,8 @@ class TokenCurves:
                     for point, scale in enumerate(scales):
                         curves[:, part, point] = _moments(counts, centres * scale)
                 bar.update(rows.stop - rows.start)
-        return cls(*curves, label, scalars)
+        log_sum, mean, slope = curves
+        return cls(log_sum, mean, slope, label, scalars)
 
     def select(self, rows: torch.Tensor) -> TokenCurves:
         return TokenCurves(*(column[rows] for column in vars(self).values()))

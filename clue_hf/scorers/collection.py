@@ -294,7 +294,7 @@ class Collector:
         self, collected: list[Collected], context: dict[str, Any], references: list[list[int]]
     ) -> None:
         """Scores the references; where there is a token calibrator, also without it."""
-        temperatures = [self.temperature] if self.temperature is None else [self.temperature, None]
+        temperatures = [self.temperature, *([] if self.temperature is None else [None])]
         scored = self._score_each(context, references, temperatures)
         for entry, reference, uncalibrated in zip(collected, scored[0], scored[-1], strict=True):
             entry.reference = reference

@@ -276,7 +276,7 @@ def _rounded(values: np.ndarray) -> list[float]:
 
 
 def _reference_values(reference: ScoredText) -> dict[str, list[float]]:
-    correct = [int(right) for right in reference.correct]
+    correct: list[Any] = [int(right) for right in reference.correct]
     values = (-reference.log_probability, reference.entropy, reference.confidence)
     return dict(zip(REFERENCE_VALUES, [*map(_rounded, values), correct], strict=True))
 

@@ -100,8 +100,8 @@ class Columns:
             for name, numbers in tokens.items():
                 numbers.extend(example[name])
             self.lengths[row] = len(example[REFERENCE_VALUES[0]])
-        values = [np.array(numbers, dtype=float) for numbers in tokens.values()]
-        self.tokens, self.uncalibrated_tokens = values[:4], [*values[4:], values[3]] if before else []
+        arrays = [np.array(numbers, dtype=float) for numbers in tokens.values()]
+        self.tokens, self.uncalibrated_tokens = arrays[:4], [*arrays[4:], arrays[3]] if before else []
 
 
 def read_texts(examples: Iterable[Example]) -> tuple[list[str], list[list[str]]]:
