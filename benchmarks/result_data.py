@@ -4,8 +4,8 @@ The data of the results with pretrained models: one file of pairs for each compa
     python benchmarks/result_data.py --tatoeba tatoeba_en_fr.jsonl.gz --multi30k multi30k_en_fr.jsonl.gz \
         --news news_en_fr.jsonl.gz --output out/data
 
-Rows are `en`, `fr` (the first French sentence of an English one) and `references` (all of them). No English sentence is
-in two splits. `tatoeba.jsonl` has the splits train, validation, held_out, test, and the shifted news and multi30k;
+Rows are `en`, `fr` (the first French sentence of an English one) and `references` (all of them). No English sentence
+is in two splits. `tatoeba.jsonl` has the splits train, validation, held_out, test, and the shifted news and multi30k;
 `multi30k.jsonl` is the official data with 2,900 training pairs moved to the validation split.
 """
 

@@ -12,12 +12,11 @@ from transformers.utils import logging
 
 from ..data.loading import DataArguments
 from ..deploy.calibration import CalibrateArguments, calibrate
-from ..deploy.token_calibration import TokenCalibration
+from ..deploy.token_calibration import token_parts
 from ..errors import UserError
 from ..models.uncertainty_file import UNCERTAINTY_FILE, NewerVersionError, read_uncertainty, write_uncertainty
 from ..posthoc import AbstentionThreshold
 from ..posthoc.calibration_file import UncertaintyCalibration
-from ..posthoc.token_temperature import TokenTemperature
 from ..predictors.loading import read_config, save_model
 from ..tables import markdown_table
 from .arguments import DATA_OPTIONS, FILE_TYPES, SPLIT_OPTIONS
@@ -38,12 +37,15 @@ GROUPS = {
 DESCRIPTION = """MODEL is a Hub id or a folder, trained with CLUE or not. Answers every row of a held-out split, judges
 the answers, and keeps beside the model (uncertainty.json) what its uncertainty means: the quality to expect
 (confidence), how it compares with others (percentile), and thresholds above which to abstain, so that the risk of what
-is answered is bounded with probability 1 - delta. --config takes the YAML file of a training."""
+is answered is bounded with probability 1 - delta. The probabilities of a language model's tokens are calibrated first,
+by temperatures that leave its outputs as they are; half of the rows fit them, a fifth chooses, the rest certifies.
+--config takes the YAML file of a training."""
 
 EXAMPLES = """
 clue-hf calibrate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --quality chrf
 clue-hf calibrate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --risks 0.01,0.05
-clue-hf calibrate google-t5/t5-small --dataset_name ./my-data --output_dir out/t5-small"""
+clue-hf calibrate Helsinki-NLP/opus-mt-en-fr --validation_file pairs.jsonl --source_column en --target_column fr \\
+    --output_dir out/opus-mt-en-fr"""
 
 
 def command(argv: Sequence[str]) -> int:
@@ -63,30 +65,12 @@ def command(argv: Sequence[str]) -> int:
         save_model(predictor, folder, stored)
         write_uncertainty(folder, **{key: value for key, value in stored.items() if key != "version"})
     calibration.write(folder)
+    write_uncertainty(folder, **token_parts(tokens))
     if tokens is not None:
-        calibrator = None if tokens.calibrator is None else tokens.calibrator.to_dict()
-        write_uncertainty(folder, token_calibrator=calibrator, token_calibration=tokens.to_dict())
-        print("\n" + token_summary(tokens))
+        print("\n" + tokens.summary())
     print("\n" + summary(calibration))
     print(f"\nWritten to {folder / UNCERTAINTY_FILE}.")
     return 0
-
-
-def token_summary(tokens: TokenCalibration) -> str:
-    """The token calibrator, before and after, in a few lines and a table."""
-    parts = tokens.parts
-    chosen = tokens.name
-    if isinstance(tokens.calibrator, TokenTemperature):
-        chosen += f", T = {tokens.calibrator.temperature:.3f}"
-    return "\n".join([
-        f"Token calibrator: {chosen}, fitted on {len(parts.fit):,} rows; {len(parts.choose):,} others choose, and "
-        f"{len(parts.certify):,} others give this table and the thresholds.",
-        "",
-        tokens.table(),
-        "",
-        "Error and uncertainty in nats per token. A temperature never changes which token is the most likely one: the",
-        "outputs are the same as before.",
-    ])  # fmt: skip
 
 
 def summary(calibration: UncertaintyCalibration) -> str:

@@ -13,7 +13,8 @@ from .train import run_experiment
 
 GROUPS = {
     "Options": ["methods", "seeds", "alphas", "baseline", "scorers", "num_samples", "quality", "resamples",
-                "corruption", "severity", "output_dir", "seed", "report_splits", "on_bad_row", "num_processes"],
+                "corruption", "severity", "output_dir", "seed", "report_splits", "merge_references", "on_bad_row",
+                "num_processes"],
 }  # fmt: skip
 
 DESCRIPTION = """Trains and evaluates every method from the same start on the same data and seeds, and writes one

@@ -18,7 +18,7 @@ from ..functional import check_choice
 from ..inputs.base import InputSettings
 from ..inputs.labels import class_rows, number_rows
 from ..inputs.splits import EvaluationData
-from ..metrics import quality_signature, sentence_quality
+from ..metrics import count_references, quality_signature, sentence_quality
 from ..metrics.quality import QUALITIES
 from ..models.kind import config_kind
 from ..posthoc.abstention import MAX_RISKS
@@ -55,7 +55,7 @@ class CalibrateArguments(InferenceArguments):
     token_calibrator: str | None = setting(
         None,
         f"Texts: calibrate the probabilities of the tokens, on half of the rows: {', '.join(TOKEN_CALIBRATORS)}, auto "
-        "(chooses on rows of its own; default: leave the model's as it is). Outputs stay the same.",
+        "(default: chooses on rows of its own). Outputs stay the same.",
     )
     tolerance: float | None = setting(
         None, "Numbers: largest error, in units of the target, of a prediction that counts as right."
@@ -84,7 +84,7 @@ class HeldOut:
     quality: str = ""
     test: str | None = "binomial"
     risks: Sequence[float] = MAX_RISKS
-    references: Sequence[str] = ()
+    references: Sequence[str] = ()  # the first of each row
 
 
 def calibrate(
@@ -101,6 +101,8 @@ def calibrate(
         raise UserError("--tolerance is for models that predict numbers.")
     if arguments.token_calibrator is not None and kind.family != "text":
         raise UserError(f"--token_calibrator is for models that write texts, and {model} does not.")
+    if kind.family == "text":
+        data.merge_references = True  # what is fitted on one row of a source is not certified by another
     rows = arguments.load_data(kind, data, arguments.split, InputSettings.from_file(model, stored))
     beams = {"num_beams": arguments.generation_num_beams} if arguments.generation_num_beams > 1 else {}
     text_options = {"scorers": arguments.scorer, "seed": arguments.seed, "generation": beams}
@@ -111,9 +113,8 @@ def calibrate(
     held_out = hold_out(predictor, rows, arguments)
     _warn(len(held_out.inputs), arguments, data, stored)
     batch_size, tokens = arguments.per_device_eval_batch_size, None
-    if arguments.token_calibrator is not None:
-        tokens = _calibrate_tokens(predictor, held_out, arguments)
     if kind.family == "text":
+        tokens = _calibrate_tokens(predictor, held_out, arguments)
         answers = _answer_texts(predictor, held_out.inputs, batch_size)
     else:
         answers = predictor.answers(held_out.inputs, batch_size, 0, description="Calibrating")
@@ -139,16 +140,27 @@ def calibrate(
     return calibration, predictor, tokens
 
 
-def _calibrate_tokens(predictor: Any, held_out: HeldOut, arguments: CalibrateArguments) -> TokenCalibration:
-    """Fits what calibrates the tokens, and makes the predictor use it."""
-    parts = Parts.split(held_out.inputs, arguments.seed)
+def _calibrate_tokens(predictor: Any, held_out: HeldOut, arguments: CalibrateArguments) -> TokenCalibration | None:
+    """
+    Fits what calibrates the tokens, and makes the predictor use it. Rows that allow nothing to be fitted raise where a
+    token calibrator was asked for; else the probabilities stay the model's own, and all rows certify.
+    """
     predictor.token_calibrator = None
-    tokens = calibrate_tokens(predictor, held_out.inputs, held_out.references, parts, str(arguments.token_calibrator))
+    if arguments.token_calibrator == "none":
+        return None
+    name, parts = arguments.token_calibrator or "auto", Parts.split(held_out.inputs, arguments.seed)
+    try:
+        tokens = calibrate_tokens(predictor, held_out.inputs, held_out.references, parts, name)
+    except UserError as error:
+        if arguments.token_calibrator is not None:
+            raise
+        logger.warning(f"The probabilities of the tokens are not calibrated: {error}")
+        return None
     predictor.token_calibrator = tokens.calibrator
     if len(parts.certify) < FEW_ROWS:
         logger.warning(
-            f"Only {len(parts.certify)} of {len(held_out.inputs)} rows are left for thresholds and the report: few of "
-            "them can be certified."
+            f"Only {len(parts.certify)} of {len(held_out.inputs)} rows are left for thresholds and the report: few "
+            "risks can be certified. Use more rows, or --token_calibrator none, with which all rows certify."
         )
     return tokens
 
@@ -160,8 +172,8 @@ def _text_rows(predictor: Any, rows: EvaluationData, arguments: CalibrateArgumen
     def judge(answers: list[Answer]) -> np.ndarray:
         return sentence_quality(quality, [answer["generated_text"] for answer in answers], references)
 
-    signature = f"sentence {quality} ({quality_signature(quality)})"
-    return HeldOut(sources, judge, signature, "hoeffding-bentkus", TEXT_RISKS, references)
+    signature = f"sentence {quality} ({quality_signature(quality, count_references(references))})"
+    return HeldOut(sources, judge, signature, "hoeffding-bentkus", TEXT_RISKS, [first for first, *_ in references])
 
 
 def _class_rows(predictor: Any, rows: EvaluationData, arguments: CalibrateArguments) -> HeldOut:

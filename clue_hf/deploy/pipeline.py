@@ -239,9 +239,9 @@ class TextUncertaintyPipeline(Pipeline):
         theirs = {name: settings.pop(name) for name in [*settings] if name in known}
         super().__init__(model, tokenizer=tokenizer, **theirs)
         name = model.name_or_path
-        calibration = _read(name) if name else None
-        inputs = InputSettings.from_file(name, read_uncertainty(name)) if name else None
-        predictor = text_predictor(self.model, self.tokenizer, scorer, calibration, inputs, **settings)
+        calibration, stored = (_read(name), read_uncertainty(name)) if name else (None, {})
+        inputs = InputSettings.from_file(name, stored)
+        predictor = text_predictor(self.model, self.tokenizer, scorer, calibration, name, stored, inputs, **settings)
         self.answers = UncertaintyPipeline(predictor, calibration, batch_size)
 
     def __call__(self, inputs: Any, *args: Any, batch_size: int | None = None, **options: Any) -> Any:

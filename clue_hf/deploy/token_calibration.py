@@ -19,7 +19,7 @@ from ..evaluation.text.measures import reference_metrics
 from ..kernels import linear_statistics
 from ..metrics import Measured, format_metric, metric_info
 from ..models.kind import unwrap
-from ..posthoc.token_temperature import HeldOutTokens, TemperatureHead, TokenTemperature
+from ..posthoc.token_temperature import HeldOutTokens, TemperatureHead, TokenCurves, TokenTemperature
 from ..predictors.text import TextPredictor
 from ..tables import markdown_table
 from ..tasks.head import read_head
@@ -56,13 +56,17 @@ class Parts:
 
 @dataclass(frozen=True)
 class TokenCalibration:
-    """A token calibrator (`None` where none is better), and the metrics of the reference tokens before and after."""
+    """
+    A token calibrator (`None` where none is better), the metrics of the reference tokens before and after, and the
+    fingerprint of the weights that it belongs to.
+    """
 
     name: str
     calibrator: TokenTemperature | TemperatureHead | None
     before: dict[str, Measured]
     after: dict[str, Measured]
     parts: Parts
+    weights: str
 
     def table(self) -> str:
         """Before and after, with intervals."""
@@ -71,6 +75,21 @@ class TokenCalibration:
             columns.append([heading, *(format_metric(entry, name, "text") for name, entry in metrics.items())])
         return markdown_table([list(line) for line in zip(*columns, strict=True)])
 
+    def summary(self) -> str:
+        """The token calibrator, before and after, in a few lines and a table."""
+        temperature = getattr(self.calibrator, "temperature", None)
+        chosen = self.name if temperature is None else f"{self.name}, T = {temperature:.3f}"
+        fit, choose, certify = (len(rows) for rows in (self.parts.fit, self.parts.choose, self.parts.certify))
+        return "\n".join([
+            f"Token calibrator: {chosen}, fitted on {fit:,} rows; {choose:,} others choose, and {certify:,} others "
+            "give this table:",
+            "",
+            self.table(),
+            "",
+            "Error and uncertainty in nats per token. A temperature never changes which token is the most likely one: "
+            "the\noutputs are the same as before.",
+        ])  # fmt: skip
+
     def to_dict(self) -> dict[str, Any]:
         """What `uncertainty.json` keeps beside the calibrator itself."""
         entries = {
@@ -78,20 +97,32 @@ class TokenCalibration:
             for when, metrics in (("before", self.before), ("after", self.after))
         }
         counts = {name: len(rows) for name, rows in vars(self.parts).items()}
-        return {"name": self.name, "rows": counts, **entries}
+        return {"name": self.name, "rows": counts, "weights": self.weights, **entries}
 
 
-def calibrate_tokens(
-    predictor: TextPredictor,
-    sources: Sequence[str],
-    references: Sequence[str],
-    parts: Parts,
-    name: str = "auto",
-    resamples: int = 2000,
-) -> TokenCalibration:
+def token_parts(tokens: TokenCalibration | None) -> dict[str, Any]:
+    """The parts of `uncertainty.json` that are about tokens; `None` for those that are to be taken out."""
+    fitted = None if tokens is None else tokens.calibrator
+    return {
+        "token_calibrator": None if fitted is None else fitted.to_dict(),
+        "token_calibration": None if tokens is None else tokens.to_dict(),
+    }
+
+
+@dataclass(frozen=True)
+class FittedTokenCalibrators:
+    """The token calibrators that were fitted, by name, and the name of the one to use."""
+
+    calibrators: dict[str, Any]
+    chosen: str
+
+
+def fit_token_calibrators(
+    predictor: TextPredictor, sources: Sequence[str], references: Sequence[str], parts: Parts, name: str = "auto"
+) -> FittedTokenCalibrators:
     """
-    Fits a token calibrator. `auto` takes, of those whose error on the rows that choose is not significantly above the
-    lowest, the one with the lowest alignment error.
+    Fits a token calibrator. `auto` fits all and takes, of those whose error on the rows that choose is not
+    significantly above the lowest, the one with the lowest alignment error.
     """
     tokens = _collect(predictor, sources, references, parts.fit)
     if len(tokens) < MIN_TOKENS or len(tokens.text.unique()) < MIN_TEXTS:
@@ -102,21 +133,30 @@ def calibrate_tokens(
     calibrators = _fit(tokens, name)
     if name == "auto":
         choosing = _collect(predictor, sources, references, parts.choose)
-        name = _choose({key: _measure(choosing, entry, resamples) for key, entry in calibrators.items()})
-    del tokens
+        name = _choose({key: _measure(choosing, entry) for key, entry in calibrators.items()})
+    return FittedTokenCalibrators(calibrators, name)
+
+
+def calibrate_tokens(
+    predictor: TextPredictor, sources: Sequence[str], references: Sequence[str], parts: Parts, name: str = "auto"
+) -> TokenCalibration:
+    """Fits a token calibrator, and measures the reference tokens of other rows before and after."""
+    fitted = fit_token_calibrators(predictor, sources, references, parts, name)
+    calibrator = fitted.calibrators[fitted.chosen]
     held_out = _collect(predictor, sources, references, parts.certify)
-    before, after = (_measure(held_out, entry, resamples) for entry in (None, calibrators[name]))
-    return TokenCalibration(name, calibrators[name], before, after, parts)
+    before, after = (_measure(held_out, entry) for entry in (None, calibrator))
+    return TokenCalibration(fitted.chosen, calibrator, before, after, parts, predictor.fingerprint())
 
 
 def _fit(tokens: HeldOutTokens, name: str) -> dict[str, Any]:
     """By name, all calibrators that are wanted; the simpler ones come with the others."""
     wanted = TOKEN_CALIBRATORS if name == "auto" else (name,)
-    single = TokenTemperature.fit(tokens)
+    curves = TokenCurves.of(tokens)
+    single = TokenTemperature.fit(curves)
     fitted: dict[str, Any] = {"none": None, "temperature": single}
     for head in ("temperature_head_scalars", "temperature_head"):
         if head in wanted:
-            fitted[head] = TemperatureHead.fit(tokens, single, scalars=head != "temperature_head")
+            fitted[head] = TemperatureHead.fit(tokens, curves, single, scalars=head != "temperature_head")
     return {key: fitted[key] for key in wanted}
 
 
@@ -127,13 +167,13 @@ def _choose(metrics: dict[str, dict[str, Measured]]) -> str:
     return min(near, key=lambda name: metrics[name]["alignment_error"].value)
 
 
-def _measure(tokens: HeldOutTokens, calibrator: Any, resamples: int) -> dict[str, Measured]:
+def _measure(tokens: HeldOutTokens, calibrator: Any) -> dict[str, Measured]:
     statistics = linear_statistics(
         tokens.hidden, tokens.weight, tokens.labels, bias=tokens.bias, temperature=calibrator
     )
     columns = [column.double().cpu().numpy() for column in statistics]
     _, lengths = tokens.text.unique_consecutive(return_counts=True)
-    return reference_metrics(columns, lengths.cpu().numpy(), resamples)
+    return reference_metrics(columns, lengths.cpu().numpy())
 
 
 def _collect(

@@ -28,10 +28,9 @@ from ..predictors.base import predict_rows
 from ..tasks.passes import PassTask
 from ..trainer import CLUETrainer
 from .arguments import RunArguments
-from .experiment import Experiment, Outcome
+from .experiment import VALIDATION, Experiment, Outcome
 
 
-VALIDATION = "validation"
 #: Folders inside that of a model.
 MEMBERS, ERROR_PREDICTOR = "members", "error_predictor"
 
@@ -109,7 +108,12 @@ class PredictingExperiment(Experiment):
                 raise UserError(f"{name} is for models that write texts, and this one does not: leave it out.")
         arguments = self.arguments
         check_posthoc(
-            self.family, arguments.calibrator, arguments.error_predictor, arguments.ensemble, VALIDATION in self.splits
+            self.family,
+            arguments.calibrator,
+            arguments.error_predictor,
+            arguments.ensemble,
+            VALIDATION in self.splits,
+            arguments.token_calibrator,
         )
 
     # ---- training ----

@@ -41,8 +41,8 @@ GENERATED_CARDS = (
 )
 #: Numbers of a training that a card shows, where they are there.
 TRAINING_METRICS = (
-    "bleu", "rouge1", "rouge2", "rougeL", "chrf", "mse", "error", "uncertainty", "alignment_error", "token_ece", "ece",
-    "uncertainty_auc", "regression_ece", "nll",
+    "bleu", "rouge1", "rouge2", "rougeL", "chrf", "exact_match", "token_f1", "contains", "mse", "error", "uncertainty",
+    "alignment_error", "token_ece", "ece", "uncertainty_auc", "regression_ece", "nll",
 )  # fmt: skip
 # a card carries the hash of itself, from which it is seen whether somebody edited it
 _MARKED, _UNSIGNED = "<!-- clue-hf card ", "0" * 16

@@ -6,7 +6,15 @@ from .fused_linear import (
     linear_statistics,
     logit_statistics,
     mixture_statistics,
+    statistics_by_temperature,
 )
 
 
-__all__ = ["LinearStatistics", "fused_linear_objective", "linear_statistics", "logit_statistics", "mixture_statistics"]
+__all__ = [
+    "LinearStatistics",
+    "fused_linear_objective",
+    "linear_statistics",
+    "logit_statistics",
+    "mixture_statistics",
+    "statistics_by_temperature",
+]

@@ -11,7 +11,7 @@ The rows are taken in chunks. For each chunk the logits are made, reduced to the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -98,7 +98,6 @@ def fused_linear_objective(
     return (loss, *((stats,) if return_stats else ()), *((error, uncertainty) if return_items else ()))
 
 
-@torch.no_grad()
 def linear_statistics(
     hidden: torch.Tensor,
     weight: torch.Tensor,
@@ -113,23 +112,36 @@ def linear_statistics(
     (passes, rows, features) for the mean of the distributions of several passes. A `temperature` tells from rows of
     `hidden` and their logits what to divide the logits by.
     """
+    return statistics_by_temperature(hidden, weight, labels, [temperature], bias=bias, chunk_size=chunk_size)[0]
+
+
+@torch.no_grad()
+def statistics_by_temperature(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    labels: torch.Tensor,
+    temperatures: Sequence[Temperature | None],
+    *,
+    bias: torch.Tensor | None = None,
+    chunk_size: int = CHUNK_SIZE,
+) -> list[LinearStatistics]:
+    """[`linear_statistics`] by each of several temperatures (`None`: the model's own), from the same logits."""
     hidden = hidden if hidden.dim() == 3 else hidden.unsqueeze(0)
     passes, num_rows, _ = hidden.shape
     dtype = compute_dtype(hidden, weight)
     _check_labels(labels, weight.shape[0])
     weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
-    size, parts = max(chunk_size // passes, 1), []
-    buffer = hidden.new_empty(min(size, num_rows) if passes == 1 else 0, len(weight), dtype=dtype)
+    size, parts = max(chunk_size // passes, 1), [[] for _ in temperatures]  # type: ignore[var-annotated]
+    buffer = hidden.new_empty(min(size, max(num_rows, 1)) * passes, len(weight), dtype=dtype)
     for start in range(0, max(num_rows, 1), size):
-        chunk = hidden[:, start : start + size].to(dtype)
-        if passes == 1:
-            logits = divided(linear_logits(chunk[0], weight, bias, buffer), chunk[0], temperature)
-        else:
-            logits = torch.nn.functional.linear(chunk, weight, bias)
-            divided(logits.flatten(0, 1), chunk.flatten(0, 1), temperature)
-            logits = logits.log_softmax(-1).logsumexp(0) - math.log(passes)
-        parts.append(logit_statistics(logits, labels[start : start + size]))
-    return LinearStatistics(*map(torch.cat, zip(*parts, strict=True)))
+        rows = hidden[:, start : start + size].flatten(0, 1).to(dtype)
+        logits = linear_logits(rows, weight, bias, buffer)
+        for number, temperature in enumerate(temperatures, 1):
+            own = divided(logits if number == len(temperatures) else logits.clone(), rows, temperature)
+            if passes > 1:
+                own = own.unflatten(0, (passes, -1)).log_softmax(-1).logsumexp(0) - math.log(passes)
+            parts[number - 1].append(logit_statistics(own, labels[start : start + size]))
+    return [LinearStatistics(*map(torch.cat, zip(*part, strict=True))) for part in parts]
 
 
 mixture_statistics = linear_statistics  # by its former name for several passes
@@ -243,7 +255,8 @@ def divided(logits: torch.Tensor, hidden: torch.Tensor | None, temperature: Temp
     return logits if temperature is None else logits.div_(temperature(hidden, logits).unsqueeze(1))
 
 
-def _blocks(logits: torch.Tensor) -> Iterator[slice]:
+def row_blocks(logits: torch.Tensor) -> Iterator[slice]:
+    """Rows that are worked on together: on a processor few enough for its cache."""
     rows = len(logits) if logits.is_cuda else max(1, BLOCK_ELEMENTS // logits.shape[1])
     return (slice(start, start + rows) for start in range(0, len(logits), max(rows, 1)))
 
@@ -252,7 +265,7 @@ def _reduce_rows(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tens
     """Log-sum-exp, error and entropy of each row. Shifts the logits in place so that the largest of a row is 0."""
     total = logits.new_empty(len(logits))
     weighted = torch.empty_like(total)
-    for block in _blocks(logits):
+    for block in row_blocks(logits):
         shifted = logits[block].sub_(logits[block].amax(-1, keepdim=True)).clamp_(min=FLOOR)
         exponential = shifted.exp()
         total[block] = exponential.sum(-1)
@@ -284,7 +297,7 @@ def _gradient_of_logits_(
 ) -> None:
     """Turns shifted logits z into dL/dz = p (a - b (z - log_sum + entropy)) - a onehot(y), in place."""
     slope, constant = -b.unsqueeze(1), (a + b * (log_sum - entropy)).unsqueeze(1)
-    for block in _blocks(shifted):
+    for block in row_blocks(shifted):
         probability = (shifted[block] - log_sum[block].unsqueeze(1)).exp_()
         shifted[block].mul_(slope[block]).add_(constant[block]).mul_(probability)
     shifted.scatter_add_(1, labels.unsqueeze(1), -a.unsqueeze(1))

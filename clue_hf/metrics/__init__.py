@@ -16,7 +16,14 @@ from .classification import (
 from .measured import Measured, interval_description, read_metrics
 from .modules import module_path
 from .ood import ood_detection, ood_report
-from .quality import QUALITIES, corpus_quality, corpus_quality_interval, quality_signature, sentence_quality
+from .quality import (
+    QUALITIES,
+    corpus_quality,
+    corpus_quality_interval,
+    count_references,
+    quality_signature,
+    sentence_quality,
+)
 from .registry import METRICS, MetricInfo, format_interval, format_metric, metric_definitions, metric_info
 from .regression import (
     ause,
@@ -88,6 +95,7 @@ __all__ = [
     "corpus_quality_interval",
     "corr_error_pe",
     "corr_error_var",
+    "count_references",
     "coverage_at_risk",
     "coverage_gap",
     "debiased_calibration_error",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from ..tables import format_number
 from .measured import Entry
+from .quality import QUALITIES
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,9 @@ METRICS: dict[str, dict[str, MetricInfo]] = {
         _M("rouge1", "ROUGE-1", 1, "mean ROUGE-1 F1", "%"),
         _M("rouge2", "ROUGE-2", 1, "mean ROUGE-2 F1", "%"),
         _M("rougeL", "ROUGE-L", 1, "mean ROUGE-L F1", "%"),
+        _M("exact_match", "exact match", 1, "share of outputs that equal a reference, SQuAD's normalisation", "%"),
+        _M("token_f1", "token F1", 1, "mean F1 of the words, SQuAD's normalisation", "%"),
+        _M("contains", "contains", 1, "share of outputs that contain a reference, SQuAD's normalisation", "%"),
         _M("cut", "outputs cut", -1, "outputs that reached the longest length without an end token"),
         _M("cut_sources", "sources cut", -1, "sources longer than the longest length, whose end the model did not "
            "see"),
@@ -185,6 +189,8 @@ def metric_info(name: str, kind: str = "") -> MetricInfo:
     """
     groups = [METRICS[kind], METRICS["shared"]] if kind else [*METRICS.values()]
     info, number = next((infos[name] for infos in groups if name in infos), None), ""
+    if info is None and name in QUALITIES and kind in ("", "text"):  # registered by others
+        return MetricInfo(name, name, 1, f"mean {name} of the outputs", "%")
     if info is None:
         base, _, number = name.rpartition("_")
         info = METRICS["shared"].get(base)

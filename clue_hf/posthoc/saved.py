@@ -54,13 +54,15 @@ def stored_calibrator(name: str, stored: dict[str, Any], numbers: bool) -> Any:
         return calibrators[content["name"]].from_checked_dict(content)
 
 
-def stored_token_calibrator(name: str, stored: dict[str, Any]) -> Any:
-    """The token calibrator that was saved with a language model."""
+def stored_token_calibrator(name: str, stored: dict[str, Any], model: Any) -> Any:
+    """The token calibrator that was saved with a language model; raises where it is that of another one."""
     content = stored.get("token_calibrator")
     if content is None:
         return None
     with reading_part(name, "token_calibrator"):
-        return STORED_TOKEN_CALIBRATORS[content["name"]].from_checked_dict(content)
+        calibrator = STORED_TOKEN_CALIBRATORS[content["name"]].from_checked_dict(content)
+        calibrator.check_model(model)
+        return calibrator
 
 
 def stored_error_predictor(

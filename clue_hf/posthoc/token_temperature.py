@@ -11,13 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
+from scipy.optimize import brentq
 from transformers.utils.logging import tqdm
 
 from ..errors import UserError
-from ..kernels.fused_linear import CHUNK_SIZE, compute_dtype, linear_logits
+from ..kernels.fused_linear import CHUNK_SIZE, compute_dtype, linear_logits, row_blocks
+from ..models.kind import unwrap
+from ..tasks.head import read_head
 from .stored import Stored
 
 
@@ -26,13 +29,18 @@ LIMIT = 2.0
 #: Weight of the error in the loss of a head; the rest is that of the squared gap.
 ALPHA = 0.5
 #: Tokens per step, number of epochs, learning rate and L2 penalty of the training of a head.
-BATCH, EPOCHS, RATE, PENALTY = 1024, 6, 5e-3, 1e-2
+BATCH, EPOCHS, RATE, PENALTY = 1024, 12, 5e-3, 1e-2
 #: Share of the texts that stop the training of a head.
 INNER = 0.2
 #: The features that need no hidden state: top log-probability, its margin to the second, entropy.
 SCALARS = 3
 #: Stands for ln 0.
 MIN_LOG_PROBABILITY = -1e4
+#: Width and number of the bins of logits below the largest, and the least that is told from others.
+WIDTH, BINS, MIN_LOGIT = 0.02, 2048, -100.0
+#: Number of temperatures at which error and entropy are computed, and the step of their ln.
+GRID = 25
+STEP = 2 * LIMIT / (GRID - 1)
 
 
 @dataclass(frozen=True)
@@ -60,9 +68,6 @@ class HeldOutTokens:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def select(self, rows: torch.Tensor) -> HeldOutTokens:
-        return HeldOutTokens(self.hidden[rows], self.labels[rows], self.text[rows], self.weight, self.bias)
-
     def chunks(self, size: int = CHUNK_SIZE) -> Iterator[tuple[slice, torch.Tensor]]:
         """The logits of some tokens at a time, float32."""
         dtype = compute_dtype(self.hidden, self.weight)
@@ -73,33 +78,92 @@ class HeldOutTokens:
             yield rows, linear_logits(self.hidden[rows].to(dtype), weight, bias, buffer)
 
 
-class Tempered(NamedTuple):
+@dataclass(frozen=True)
+class TokenCurves:
     """
-    Of each row of logits divided by a temperature: error, entropy, and what their derivatives by `s = 1 / T` are made
-    of: the mean of the logits minus the label's, and their variance.
+    Error and entropy of each token as functions of its ln T, so that whatever is fitted to them needs the logits once.
+
+    With `s = 1 / T` and `g(s) = ln sum exp(s z)`, the error is `g - s z_y` and the entropy `g - s g'`. Kept are g,
+    `s g'` and the derivative of that by ln s, at the points of a grid: cubic (Hermite) interpolation does the rest.
+
+    Args:
+        log_sum, mean, slope (`torch.Tensor` of shape `(tokens, GRID)`):
+            `g`, `s g'` and `s g' + s^2 g''`: mean and variance of the scaled logits make the last two.
+        label (`torch.Tensor` of shape `(tokens,)`):
+            The logit of the label, where the largest is 0.
+        scalars (`torch.Tensor` of shape `(tokens, 3)`):
+            The features of a head that need no hidden state.
     """
 
-    error: torch.Tensor
-    entropy: torch.Tensor
+    log_sum: torch.Tensor
+    mean: torch.Tensor
     slope: torch.Tensor
-    variance: torch.Tensor
+    label: torch.Tensor
+    scalars: torch.Tensor
+
+    @classmethod
+    def of(cls, tokens: HeldOutTokens) -> TokenCurves:
+        """From one pass over the logits of all tokens, some at a time."""
+        curves = tokens.hidden.new_empty(3, len(tokens), GRID, dtype=torch.float32)
+        label, scalars = (curves.new_empty(len(tokens), *size) for size in ((), (SCALARS,)))
+        scales = torch.linspace(-LIMIT, LIMIT, GRID, dtype=torch.float64).exp().tolist()
+        with tqdm(total=len(tokens), desc="Fitting temperatures", unit=" tokens", leave=False) as bar:
+            for rows, logits in tokens.chunks():
+                scalars[rows] = _scalars(logits)
+                for block in row_blocks(logits):
+                    part = slice(rows.start + block.start, min(rows.start + block.stop, rows.stop))
+                    shifted = logits[block].sub_(logits[block].amax(-1, keepdim=True))
+                    label[part] = shifted.gather(1, tokens.labels[part].unsqueeze(1)).squeeze(1)
+                    counts, centres = _histogram(shifted)
+                    for point, scale in enumerate(scales):
+                        curves[:, part, point] = _moments(counts, centres * scale)
+                bar.update(rows.stop - rows.start)
+        return cls(*curves, label, scalars)
+
+    def select(self, rows: torch.Tensor) -> TokenCurves:
+        return TokenCurves(*(column[rows] for column in vars(self).values()))
+
+    def at(self, log_temperature: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Error and entropy of each token at its ln T, through which gradients flow."""
+        place = (LIMIT - log_temperature.clamp(-LIMIT, LIMIT)) / STEP  # from ln s = -LIMIT on
+        left = place.detach().long().clamp(max=GRID - 2)
+        log_sums, means, slopes = (
+            [column.gather(1, (left + side).unsqueeze(1)).squeeze(1) for side in (0, 1)]
+            for column in (self.log_sum, self.mean, self.slope)
+        )
+        part = place - left
+        log_sum, mean = _hermite(part, *log_sums, *means), _hermite(part, *means, *slopes)
+        return log_sum - (-log_temperature).exp() * self.label, (log_sum - mean).clamp(min=0)
 
 
-def tempered(logits: torch.Tensor, labels: torch.Tensor, inverse: torch.Tensor) -> Tempered:
+def _histogram(shifted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """
-    Error and entropy of `softmax(s z)`. With `g(s) = ln sum exp(s z)`: error `g - s z_y`, entropy `g - s g'`, hence
-    `d error / ds = g' - z_y` and `d entropy / ds = -s g''`, where g' and g'' are mean and variance of the logits.
+    How many logits of each row, of which the largest is 0, are in each bin, and their mean there: what sums of their
+    exponentials are made of, for every temperature at once, at a fraction of the vocabulary.
     """
-    shifted = logits - logits.amax(-1, keepdim=True)
-    inverse = inverse.expand(len(logits))
-    scaled = shifted * inverse.unsqueeze(1)
-    log_sum = scaled.logsumexp(-1)
-    probability = (scaled - log_sum.unsqueeze(1)).exp_()
-    mean = torch.linalg.vecdot(probability, shifted)
-    variance = torch.linalg.vecdot(probability, (shifted - mean.unsqueeze(1)).square_())
-    chosen = shifted.gather(1, labels.unsqueeze(1)).squeeze(1)
-    entropy = (log_sum - inverse * mean).clamp(min=0)
-    return Tempered(log_sum - inverse * chosen, entropy, mean - chosen, variance)
+    shifted = shifted.clamp_(min=MIN_LOGIT)
+    bins = (shifted / -WIDTH).long().clamp_(max=BINS - 1)
+    counts, sums = (shifted.new_zeros(len(shifted), BINS) for _ in range(2))
+    counts.scatter_add_(1, bins, torch.ones_like(shifted))
+    return counts, sums.scatter_add_(1, bins, shifted) / counts.clamp(min=1)
+
+
+def _moments(counts: torch.Tensor, scaled: torch.Tensor) -> torch.Tensor:
+    """`g`, `s g'` and `s g' + s^2 g''` of each row, from how often each scaled logit is in it: (3, rows)."""
+    weight = counts * scaled.exp()
+    total = weight.sum(-1)
+    mean = torch.linalg.vecdot(weight, scaled) / total
+    square = torch.linalg.vecdot(weight, scaled**2) / total
+    return torch.stack([total.log(), mean, mean + square - mean**2])
+
+
+def _hermite(
+    part: torch.Tensor, left: torch.Tensor, right: torch.Tensor, left_slope: torch.Tensor, right_slope: torch.Tensor
+) -> torch.Tensor:
+    """The cubic with these values and derivatives at both ends of a step, `part` of the way along it."""
+    rise = right - left
+    first, last = STEP * left_slope - rise, rise - STEP * right_slope
+    return left + part * (rise + (1 - part) * ((1 - part) * first + part * last))
 
 
 @dataclass(frozen=True)
@@ -116,33 +180,23 @@ class TokenTemperature(Stored):
     temperature: float
 
     @classmethod
-    def fit(cls, tokens: HeldOutTokens) -> TokenTemperature:
-        """
-        The temperature with the least mean error. The error is convex in `1 / T`, so that Newton's method, kept
-        between the limits, finds it in a few passes over the logits.
-        """
-        low, high = math.exp(-LIMIT), math.exp(LIMIT)
-        inverse = 1.0
-        for _ in tqdm(range(20), desc="Fitting a temperature", leave=False):
-            slope = curvature = 0.0
-            for rows, logits in tokens.chunks():
-                part = tempered(logits, tokens.labels[rows], torch.tensor(inverse, device=logits.device))
-                slope += float(part.slope.sum(dtype=torch.float64))
-                curvature += float(part.variance.sum(dtype=torch.float64))
-            step = -slope / max(curvature, 1e-12)
-            low, high = (low, inverse) if slope > 0 else (inverse, high)
-            following = inverse + step
-            if not low <= following <= high:  # outside of what is known to hold the minimum
-                following = math.sqrt(low * high)
-            if abs(math.log(following / inverse)) < 1e-4:
-                inverse = following
-                break
-            inverse = following
-        return cls(1 / inverse)
+    def fit(cls, curves: TokenCurves) -> TokenTemperature:
+        """The temperature with the least mean error, which is convex in `1 / T`: where its derivative is 0."""
+
+        def slope(value: float) -> float:
+            log_temperature = torch.full_like(curves.label, value, requires_grad=True)
+            return torch.autograd.grad(curves.at(log_temperature)[0].mean(), log_temperature)[0].sum().item()
+
+        if slope(-LIMIT) * slope(LIMIT) > 0:  # the least error is beyond a limit
+            return cls(math.exp(-LIMIT if slope(-LIMIT) > 0 else LIMIT))
+        return cls(math.exp(brentq(slope, -LIMIT, LIMIT, xtol=1e-5)))
 
     def __call__(self, hidden: torch.Tensor | None, logits: torch.Tensor) -> torch.Tensor:
         """The temperature of each row."""
         return torch.full((len(logits),), self.temperature, device=logits.device)
+
+    def check_model(self, model: Any) -> None:
+        """One temperature suits every model."""
 
     def check(self) -> None:
         super().check()
@@ -180,51 +234,57 @@ class TemperatureHead(Stored):
             raise ValueError("its numbers are not finite")
 
     @classmethod
-    def fit(cls, tokens: HeldOutTokens, start: TokenTemperature, scalars: bool = False, seed: int = 0) -> Any:
+    def fit(
+        cls,
+        tokens: HeldOutTokens,
+        curves: TokenCurves,
+        start: TokenTemperature,
+        scalars: bool = False,
+        seed: int = 0,
+    ) -> TemperatureHead:
         """
         Trained on `alpha e + (1 - alpha) (sg(e) - u)^2` from the single temperature, with a penalty on the weights;
         the epoch with the least loss on texts of its own is kept, which may be the start itself.
         """
         hidden_size = 0 if scalars else tokens.hidden.shape[1]
-        features = _features(tokens, hidden_size)
+        features = torch.cat([tokens.hidden[:, :hidden_size].float(), curves.scalars], 1)
         mean, std = features.mean(0), features.std(0).clamp(min=1e-6)
         features = (features - mean) / std
         generator = torch.Generator().manual_seed(seed)
         texts = tokens.text.unique()
-        inner = texts[torch.randperm(len(texts), generator=generator)[: max(1, round(INNER * len(texts)))]]
+        inner = texts[torch.randperm(len(texts), generator=generator)[: max(1, round(INNER * len(texts)))].to(texts)]
         stops = torch.isin(tokens.text, inner)
         fitted, stopping = (torch.nonzero(chosen).squeeze(1) for chosen in (~stops, stops))
-        weight = torch.zeros(features.shape[1], requires_grad=True)
-        bias = torch.tensor(math.log(start.temperature), requires_grad=True)
+        weight = torch.zeros(features.shape[1], device=features.device, requires_grad=True)
+        bias = torch.tensor(math.log(start.temperature), device=features.device, requires_grad=True)
         optimizer = torch.optim.Adam([weight, bias], lr=RATE)
 
-        def run(rows: torch.Tensor, step: bool) -> float:
-            """The mean loss of some tokens, and where wanted a step on it."""
-            chosen, chunk_features = tokens.select(rows), features[rows]
-            log_temperature = (chunk_features @ weight + bias).clamp(-LIMIT, LIMIT)
-            loss, gradient = _clue(chosen, log_temperature.detach())
-            if step:
-                optimizer.zero_grad()
-                penalty = PENALTY * weight.square().sum()
-                ((log_temperature * gradient).sum() / len(rows) + penalty).backward()
-                optimizer.step()
-            return loss
+        def loss_of(rows: torch.Tensor) -> torch.Tensor:
+            error, entropy = curves.select(rows).at((features[rows] @ weight + bias).clamp(-LIMIT, LIMIT))
+            return (ALPHA * error + (1 - ALPHA) * (error.detach() - entropy) ** 2).mean()
 
         def stopping_loss() -> float:
             with torch.no_grad():
-                return sum(run(rows, False) * len(rows) for rows in stopping.split(BATCH)) / max(len(stopping), 1)
+                return loss_of(stopping).item()
 
         best = (stopping_loss(), weight.detach().clone(), bias.item())
-        for _ in tqdm(range(EPOCHS), desc="Fitting a temperature head", leave=False):
-            order = fitted[torch.randperm(len(fitted), generator=generator)]
-            for rows in order.split(BATCH):
-                run(rows, True)
+        for _ in range(EPOCHS):
+            for rows in fitted[torch.randperm(len(fitted), generator=generator).to(fitted)].split(BATCH):
+                optimizer.zero_grad()
+                (loss_of(rows) + PENALTY * weight.square().sum()).backward()
+                optimizer.step()
             loss = stopping_loss()
             if loss >= best[0]:
                 break
             best = (loss, weight.detach().clone(), bias.item())
         weights, means, stds = (column.double().tolist() for column in (best[1], mean, std))
         return cls(weights, means, stds, best[2], hidden_size)
+
+    def check_model(self, model: Any) -> None:
+        """Raises where the hidden states of a model are not of the size that this was fitted to."""
+        size = read_head(unwrap(model)).weight.shape[1]
+        if self.hidden_size not in (0, size):
+            raise ValueError(f"it was fitted to hidden states of size {self.hidden_size}, and the model's have {size}")
 
     def __call__(self, hidden: torch.Tensor | None, logits: torch.Tensor) -> torch.Tensor:
         """The temperature of each row."""
@@ -242,24 +302,6 @@ class TemperatureHead(Stored):
 
 #: The token calibrators by the name in a file; that on three scalars is a head without hidden states.
 STORED_TOKEN_CALIBRATORS: dict[str, Any] = {kind.name: kind for kind in (TokenTemperature, TemperatureHead)}
-
-
-def _clue(tokens: HeldOutTokens, log_temperature: torch.Tensor) -> tuple[float, torch.Tensor]:
-    """The mean of `alpha e + (1 - alpha) (sg(e) - u)^2`, and the derivative of each token's loss by its ln T."""
-    total, gradient = 0.0, torch.empty_like(log_temperature)
-    for rows, logits in tokens.chunks():
-        inverse = (-log_temperature[rows]).exp()
-        part = tempered(logits, tokens.labels[rows], inverse)
-        gap = part.error - part.entropy
-        total += float((ALPHA * part.error + (1 - ALPHA) * gap.square()).sum(dtype=torch.float64))
-        by_inverse = ALPHA * part.slope + 2 * (1 - ALPHA) * gap * inverse * part.variance
-        gradient[rows] = -inverse * by_inverse
-    return total / max(len(tokens), 1), gradient
-
-
-def _features(tokens: HeldOutTokens, hidden_size: int) -> torch.Tensor:
-    scalars = torch.cat([_scalars(logits) for _, logits in tokens.chunks()])
-    return torch.cat([tokens.hidden[:, :hidden_size].float(), scalars], 1)
 
 
 def _scalars(logits: torch.Tensor) -> torch.Tensor:

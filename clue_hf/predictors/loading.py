@@ -70,9 +70,7 @@ def load_predictor(
         model, tokenizer = language_model(name, dtype)
         chosen = {"mc_samples": mc_samples, "seed": seed}
         settings |= {key: value for key, value in chosen.items() if value is not None}
-        predictor = text_predictor(model.to(device), tokenizer, scorers, calibration, inputs, **settings)
-        predictor.token_calibrator = stored_token_calibrator(name, stored)
-        return predictor
+        return text_predictor(model.to(device), tokenizer, scorers, calibration, name, stored, inputs, **settings)
     check_whole(name)
     if scorers is not None:
         raise UserError(f"`scorer` is for models that write texts, and {name!r} does not.")
@@ -87,11 +85,15 @@ def text_predictor(
     tokenizer: Any,
     scorers: Any,
     calibration: UncertaintyCalibration | None,
-    inputs: InputSettings | None = None,
+    name: str,
+    stored: dict[str, Any],
+    inputs: InputSettings,
     **settings: Any,
 ) -> TextPredictor:
-    """The predictor of a language model. Settings default to those of its calibration, or else of its training."""
-    inputs = inputs or InputSettings()
+    """
+    The predictor of a language model, with what its `uncertainty.json` holds (`stored`). Settings default to those of
+    its calibration, or else of its training.
+    """
     trained = {
         "source_prefix": inputs.source_prefix,
         "max_source_length": inputs.max_source_length,
@@ -101,9 +103,18 @@ def text_predictor(
         _check_stored(calibration.settings)
         scorers, settings = scorers or calibration.scorer, {**calibration.settings, **settings}
     try:
-        return TextPredictor(model, tokenizer, scorers or "perplexity", inputs, **{**trained, **settings})
+        predictor = TextPredictor(model, tokenizer, scorers or "perplexity", inputs, **{**trained, **settings})
     except ValueError as error:
         raise UserError(str(error)) from error
+    if not predictor.collection.compat:  # which is about another library, where nothing is calibrated
+        predictor.token_calibrator = stored_token_calibrator(name, stored, model)
+    fitted_to = stored.get("token_calibration", {}).get("weights")
+    if predictor.token_calibrator is not None and fitted_to not in (None, predictor.fingerprint()):
+        logger.warning(
+            f"The token calibrator of {name} was fitted to other weights, or in another precision, so its "
+            "probabilities may be off. Fit it again: clue-hf calibrate."
+        )
+    return predictor
 
 
 def _check_stored(settings: dict[str, Any]) -> None:

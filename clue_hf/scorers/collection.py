@@ -64,8 +64,9 @@ class Collected:
     #: ln p(y_t | y_<t) of the output's tokens with an empty source
     unconditional: np.ndarray | None = None
     samples: list[ScoredText] = field(default_factory=list)
-    #: the reference, if there is one, as the model sees it
+    #: the reference, if there is one, as the model sees it, and as it does without its token calibrator
     reference: ScoredText | None = None
+    uncalibrated_reference: ScoredText | None = None
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,10 @@ class Collector:
         self._own_loop: bool | None = None
 
     def collect(
-        self, sources: Sequence[str], targets: Sequence[str] | None = None, references: Sequence[str] | None = None
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str | list[int]] | None = None,
+        references: Sequence[str] | None = None,
     ) -> list[Collected]:
         """
         One entry per source, in their order. With `targets` those are scored and nothing is generated; `references`
@@ -191,22 +195,23 @@ class Collector:
 
     @torch.no_grad()
     def collect_batch(
-        self, batch: Batch, targets: Sequence[str] | None = None, references: Sequence[str] | None = None
+        self,
+        batch: Batch,
+        targets: Sequence[str | list[int]] | None = None,
+        references: Sequence[str] | None = None,
     ) -> list[Collected]:
-        """One entry per row of a batch; see [`Collector.collect`]."""
+        """One entry per row of a batch; see [`Collector.collect`]. A target may also be given by its tokens."""
         was_training = self.model.training
         self.model.eval()
         try:
             context = self._read(batch.prompts)
             if targets is not None:
-                collected = [Collected(text) for text in self._score(context, self._encode_targets(targets))]
+                collected = [Collected(text) for text in self._score(context, self._target_tokens(targets))]
             else:
                 collected = self._generated(context, batch)
             outputs = [entry.output.tokens for entry in collected]
             if references is not None:
-                expected = self._score(context, self._encode_targets(references))
-                for entry, scored in zip(collected, expected, strict=True):
-                    entry.reference = scored
+                self._add_references(collected, context, self._encode_targets(references))
             if "unconditional" in self.needs:
                 for entry, values in zip(collected, self._unconditional(outputs), strict=True):
                     entry.unconditional = values
@@ -274,6 +279,16 @@ class Collector:
         nothing = self._read([self._empty_source()] * len(outputs))
         return [scored.log_probability for scored in self._score(nothing, outputs)]
 
+    def _add_references(
+        self, collected: list[Collected], context: dict[str, Any], references: list[list[int]]
+    ) -> None:
+        """Scores the references; where there is a token calibrator, also without it."""
+        temperatures = [self.temperature] if self.temperature is None else [self.temperature, None]
+        scored = self._score_each(context, references, temperatures)
+        for entry, reference, uncalibrated in zip(collected, scored[0], scored[-1], strict=True):
+            entry.reference = reference
+            entry.uncalibrated_reference = None if self.temperature is None else uncalibrated
+
     def _add_samples(self, collected: list[Collected], context: dict[str, Any], batch: Batch) -> None:
         if self._has_own_loop(context):
             for entry, texts in zip(collected, self._decoded(context, batch, greedy=False), strict=True):
@@ -283,7 +298,8 @@ class Collector:
         seeds = [seed for prompt in batch.prompts for seed in self._sample_seeds(prompt, count)]
         draw = sampler(seeds, self.model.device, self.temperature, **self._sampling())
         repeated = self._repeated(context, count)
-        samples = self._describe(repeated, self._generate(repeated, {**GREEDY, "logits_processor": draw}))
+        tokens = self._generate(repeated, {**GREEDY, "logits_processor": draw})
+        [samples] = self._describe(repeated, tokens, [self.temperature])
         for number, entry in enumerate(collected):
             entry.samples = samples[number * count : (number + 1) * count]
 
@@ -333,21 +349,35 @@ class Collector:
 
     def _score(self, context: dict[str, Any], outputs: list[list[int]]) -> list[ScoredText]:
         """Each output as the model sees it, by its mean distribution over dropout where that is asked for."""
+        return self._score_each(context, outputs, [self.temperature])[0]
+
+    def _score_each(
+        self, context: dict[str, Any], outputs: list[list[int]], temperatures: list[Temperature | None]
+    ) -> list[list[ScoredText]]:
+        """The same by each of several temperatures (`None`: the model's own)."""
         if not self.settings.mc_samples:
-            return self._describe(context, outputs)
+            return self._describe(context, outputs, temperatures)
         inputs = self._read_ids(context["prompts"]) if self.is_seq2seq else context  # the encoder's dropout counts too
         with active_dropout(self.model, self.settings.seed):
-            return self._describe(inputs, outputs, self.settings.mc_samples)
+            return self._describe(inputs, outputs, temperatures, self.settings.mc_samples)
 
-    def _describe(self, context: dict[str, Any], outputs: list[list[int]], passes: int = 1) -> list[ScoredText]:
-        """Log-probability and entropy of each token, from a teacher-forced pass."""
-        described = self.task.describe(self.model, self._teacher_forced(context, outputs), passes, self.temperature)
-        rows = described.double().cpu().numpy()
+    def _describe(
+        self,
+        context: dict[str, Any],
+        outputs: list[list[int]],
+        temperatures: list[Temperature | None],
+        passes: int = 1,
+    ) -> list[list[ScoredText]]:
+        """Log-probability and entropy of each token by each temperature, from a teacher-forced pass."""
+        described = self.task.describe_each(self.model, self._teacher_forced(context, outputs), temperatures, passes)
         # where the labels of each row begin: a causal model reads the prompt before them, and predicts one ahead
         starts = [0 if self.is_seq2seq else len(prompt) - 1 for prompt in context["prompts"]]
         return [
-            self._scored_text(tokens, row[start : start + len(tokens)])
-            for tokens, row, start in zip(outputs, rows, starts, strict=True)
+            [
+                self._scored_text(tokens, row[start : start + len(tokens)])
+                for tokens, row, start in zip(outputs, rows.double().cpu().numpy(), starts, strict=True)
+            ]
+            for rows in described
         ]
 
     def _teacher_forced(self, context: dict[str, Any], outputs: list[list[int]]) -> dict[str, Any]:
@@ -397,6 +427,9 @@ class Collector:
 
     def _encode_targets(self, targets: Sequence[str]) -> list[list[int]]:
         return encode_targets(self.tokenizer, list(targets), self.settings.max_new_tokens, self.task.kind)[0]
+
+    def _target_tokens(self, targets: Sequence[str | list[int]]) -> list[list[int]]:
+        return [self._encode_targets([text])[0] if isinstance(text, str) else list(text) for text in targets]
 
     def _empty_source(self) -> list[int]:
         text = self.settings.source_prefix if self.settings.pmi_source == "prefix" else ""

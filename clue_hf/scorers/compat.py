@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from ..kernels import logit_statistics
+from ..kernels.fused_linear import Temperature
 from .collection import Collector, ScoredText
 from .formulas import ConditionalPointwiseMutualInformation
 
@@ -46,16 +47,25 @@ class PolygraphCollector(Collector):
     def _sampling(self) -> dict[str, Any]:
         return {"top_k": TOP_K, **self.settings.sampling}
 
-    def _score(self, context: dict[str, Any], outputs: list[list[int]]) -> list[ScoredText]:
-        return self._describe(context, outputs)
+    def _score_each(
+        self, context: dict[str, Any], outputs: list[list[int]], temperatures: list[Temperature | None]
+    ) -> list[list[ScoredText]]:
+        return self._describe(context, outputs, temperatures)
 
-    def _describe(self, context: dict[str, Any], outputs: list[list[int]], passes: int = 1) -> list[ScoredText]:
-        scored = super()._describe(context, outputs)
-        for text, first in zip(scored, self._first_tokens(context, outputs), strict=True):
+    def _describe(
+        self,
+        context: dict[str, Any],
+        outputs: list[list[int]],
+        temperatures: list[Temperature | None],
+        passes: int = 1,
+    ) -> list[list[ScoredText]]:
+        each = super()._describe(context, outputs, temperatures)
+        beginnings = self._first_tokens(context, outputs)
+        for text, first in ((text, first) for scored in each for text, first in zip(scored, beginnings, strict=True)):
             count = len(first)
             error, text.entropy[:count], text.confidence[:count], text.correct[:count] = first.T
             text.log_probability[:count] = -error
-        return scored
+        return each
 
     def _first_tokens(self, context: dict[str, Any], outputs: list[list[int]]) -> list[np.ndarray]:
         """The first two tokens of each output, described under the lowered end token."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +14,7 @@ from transformers.utils import logging
 from ..errors import UserError
 from ..functional import error_and_entropy
 from ..inputs.text import check_tokens, prepare_text_dataset
-from ..kernels import fused_linear_objective, linear_statistics, logit_statistics
+from ..kernels import fused_linear_objective, logit_statistics, statistics_by_temperature
 from ..kernels.fused_linear import Temperature, divided
 from ..models.kind import text_task, unwrap
 from ..models.tokenizer import with_padding
@@ -128,7 +129,6 @@ class TextTask(Task):
         example = _example_of_each_label(labels)[kept]
         return Prediction(error, entropy, example, len(labels), targets, logits, outputs if return_outputs else None)
 
-    @torch.no_grad()
     def describe(
         self, model: nn.Module, inputs: dict[str, Any], passes: int = 1, temperature: Temperature | None = None
     ) -> torch.Tensor:
@@ -136,22 +136,29 @@ class TextTask(Task):
         Error, entropy, top-1 probability and top-1 correctness of each label: (rows, labels, 4), NaN if ignored. With
         several passes (of a model whose dropout is active), those of the mean of their distributions.
         """
+        return self.describe_each(model, inputs, [temperature], passes)[0]
+
+    @torch.no_grad()
+    def describe_each(
+        self, model: nn.Module, inputs: dict[str, Any], temperatures: Sequence[Temperature | None], passes: int = 1
+    ) -> list[torch.Tensor]:
+        """The same by each of several temperatures (`None`: the model's own), from one pass of the model."""
         base = unwrap(model)
         inputs, labels = self.split_labels(base, inputs)
         kept = labels != -100
         if self.may_fuse(model, inputs):
             head = read_head(base)
             hidden = torch.stack([self._hidden(model, base, inputs, labels)[kept] for _ in range(passes)])
-            statistics = linear_statistics(hidden, head.weight, labels[kept], bias=head.bias, temperature=temperature)
+            each = statistics_by_temperature(hidden, head.weight, labels[kept], temperatures, bias=head.bias)
         else:
-            logits = self.logits(model, inputs, labels, temperature)
-            if passes > 1:
-                logits = logits.log_softmax(-1)
-                for _ in range(passes - 1):
-                    more = self.logits(model, inputs, labels, temperature)
-                    logits = torch.logaddexp(logits, more.log_softmax(-1))
-            statistics = logit_statistics(logits, labels[kept])
-        return describe_items(kept, statistics)
+            sums: dict[int, torch.Tensor] = {}
+            for _ in range(passes):
+                logits = self.logits(model, inputs, labels)
+                for number, temperature in enumerate(temperatures):
+                    more = divided(logits.clone(), None, temperature).log_softmax(-1)
+                    sums[number] = torch.logaddexp(sums[number], more) if number in sums else more
+            each = [logit_statistics(sums[number], labels[kept]) for number in range(len(temperatures))]
+        return [describe_items(kept, statistics) for statistics in each]
 
     def head_inputs(self, model: nn.Module, inputs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """What the output layer is applied to for each label that counts, those labels, and their rows."""

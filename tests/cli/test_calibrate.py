@@ -11,6 +11,7 @@ import torch
 from class_models import digit_splits, make_bert, text_data, train_resnet
 from deploy.deployed_models import TARGET, make_folder
 from sklearn.isotonic import IsotonicRegression
+from transformers import pipeline as transformers_pipeline
 from transformers import utils
 
 from clue_hf import generate_with_uncertainty, pipeline
@@ -22,12 +23,14 @@ from clue_hf.models.loading import load_text_model, load_tokenizer
 from clue_hf.models.uncertainty_file import UNCERTAINTY_FILE, read_uncertainty, write_uncertainty
 from clue_hf.posthoc import AbstentionThresholds, TemperatureCalibrator, reference_quantiles
 from clue_hf.posthoc.calibration_file import UncertaintyCalibration
+from clue_hf.posthoc.token_temperature import TemperatureHead, TokenTemperature
 from clue_hf.predictors.text import TextPredictor
 
 
 MODEL = Path(__file__).parents[1] / "fixtures/lm_polygraph/model"
 ROWS = 130
-TEXTS = ["calibrate", "model", "--config", "run.yaml"]
+MODEL_OPTIONS = ["calibrate", "model", "--config", "run.yaml"]
+TEXTS = [*MODEL_OPTIONS, "--token_calibrator", "none"]
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +114,16 @@ def test_texts(here, texts, capsys):
     assert answer["uncertainty"] == pytest.approx(uncertainty[3], rel=1e-4)
     assert answer["confidence"] == pytest.approx(float(found.confidence(answer["uncertainty"])))
     assert not Path("elsewhere").exists()  # where the training wrote
+
+
+def test_equal_sources_are_one_row_with_all_their_references(here, texts):
+    rows = phrase_rows("validation", 40)
+    other = [{**row, "target": "le chat dort ."} for row in rows]
+    Path("twice.jsonl").write_text("\n".join(map(json.dumps, [*rows, *other])) + "\n")
+    assert main([*TEXTS, "--validation_file", "twice.jsonl", "--output_dir", "merged"]) == 0
+    found = UncertaintyCalibration.read("merged")
+    assert found.data["rows"] == 40
+    assert "nrefs:var" in found.definitions["quality"] or "nrefs:2" in found.definitions["quality"]
 
 
 def test_the_table_says_what_is_certified_and_why_not(here, texts, capsys, warnings_seen):
@@ -293,3 +306,33 @@ def test_mistakes_with_token_calibrators(here, capsys):
     write_uncertainty("damaged_tokens", token_calibrator={"name": "temperature", "version": 1, "temperature": "hot"})
     assert main(["evaluate", "damaged_tokens", "--config", "run.yaml"]) == 2
     assert "'token_calibrator' in uncertainty.json of 'damaged_tokens' is damaged" in capsys.readouterr().err
+
+
+def test_a_token_calibrator_of_another_model(here, capsys, warnings_seen):
+    shutil.copytree(MODEL, "other_tokens")
+    head = TemperatureHead([0.0] * 7, [0.0] * 7, [1.0] * 7, 0.0, 4)
+    write_uncertainty("other_tokens", token_calibrator=head.to_dict())
+    assert main(["evaluate", "other_tokens", "--config", "run.yaml"]) == 2
+    assert "it was fitted to hidden states of size 4" in capsys.readouterr().err
+    calibrator = TokenTemperature(2.0).to_dict()
+    write_uncertainty("other_tokens", token_calibrator=calibrator, token_calibration={"weights": "00000000"})
+    pipeline("other_tokens", device="cpu")
+    assert "The token calibrator of other_tokens was fitted to other weights" in warnings_seen.text
+
+
+def test_tokens_are_calibrated_by_default_where_there_are_rows_for_it(here, capsys, warnings_seen):
+    shutil.copytree(MODEL, "default_tokens")
+    words = ["calibrate", "default_tokens", "--config", "run.yaml"]
+    assert main(words) == 0
+    assert read_uncertainty("default_tokens")["token_calibration"]["rows"]["certify"] < ROWS
+    assert "rows are left for thresholds" in warnings_seen.text
+    text = "the cat sleeps ."
+    ours = pipeline("default_tokens", device="cpu")(text)["uncertainty"]
+    theirs = transformers_pipeline("text-uncertainty", model="default_tokens", dtype="float32", device="cpu")(text)[
+        "uncertainty"
+    ]
+    assert ours == pytest.approx(theirs, rel=1e-5)
+    assert main([*words, "--max_eval_samples", "6"]) == 0
+    assert "not calibrated: " in warnings_seen.text
+    assert read_uncertainty("default_tokens").get("token_calibrator") is None
+    assert UncertaintyCalibration.read("default_tokens").data["rows"] == 6

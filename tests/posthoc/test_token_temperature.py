@@ -8,12 +8,10 @@ from scipy.optimize import minimize_scalar
 
 from clue_hf.kernels import linear_statistics
 from clue_hf.posthoc.token_temperature import (
-    ALPHA,
     HeldOutTokens,
     TemperatureHead,
+    TokenCurves,
     TokenTemperature,
-    _clue,
-    tempered,
 )
 
 
@@ -28,38 +26,39 @@ def make_tokens(count=4000, features=8, vocabulary=60, log_temperature=lambda hi
     return HeldOutTokens(hidden, labels, torch.arange(count) // 10, weight, bias), truth
 
 
+def fit_both(tokens, **options):
+    curves = TokenCurves.of(tokens)
+    single = TokenTemperature.fit(curves)
+    return single, TemperatureHead.fit(tokens, curves, single, **options)
+
+
 def test_error_entropy_and_their_derivatives_are_those_of_autograd():
-    generator = torch.Generator().manual_seed(1)
-    logits = torch.randn(7, 11, generator=generator, dtype=torch.float64) * 5
-    labels = torch.randint(0, 11, (7,), generator=generator)
-    inverse = (torch.rand(7, generator=generator, dtype=torch.float64) + 0.5).requires_grad_()
-    log_probability = (logits * inverse.unsqueeze(1)).log_softmax(-1)
-    error = -log_probability.gather(1, labels.unsqueeze(1)).squeeze(1)
-    entropy = -(log_probability.exp() * log_probability).sum(-1)
-    by_error, by_entropy = (torch.autograd.grad(x.sum(), inverse, retain_graph=True)[0] for x in (error, entropy))
-    part = tempered(logits, labels, inverse.detach())
-    for ours, theirs in zip(part, (error, entropy, by_error, -by_entropy / inverse), strict=True):
-        torch.testing.assert_close(ours, theirs.detach())
-
-
-def test_the_loss_of_a_head_and_its_derivative():
     tokens, _ = make_tokens(300)
-    log_temperature = torch.linspace(-1, 1, 300, dtype=torch.float64, requires_grad=True)
+    log_temperature = torch.linspace(-1.99, 1.99, 300, dtype=torch.float64, requires_grad=True)
     logits = (tokens.hidden @ tokens.weight.T + tokens.bias).double() / log_temperature.exp().unsqueeze(1)
     log_probability = logits.log_softmax(-1)
     error = -log_probability.gather(1, tokens.labels.unsqueeze(1)).squeeze(1)
     entropy = -(log_probability.exp() * log_probability).sum(-1)
-    loss = ALPHA * error + (1 - ALPHA) * (error.detach() - entropy) ** 2
-    [expected] = torch.autograd.grad(loss.sum(), log_temperature)
-    value, gradient = _clue(tokens, log_temperature.detach().float())
-    assert value == pytest.approx(loss.mean().item(), rel=1e-5)
-    torch.testing.assert_close(gradient.double(), expected, rtol=1e-3, atol=1e-4)
+    interpolated = log_temperature.detach().float().requires_grad_()
+    for ours, theirs in zip(TokenCurves.of(tokens).at(interpolated), (error, entropy), strict=True):
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=2e-4)
+        [slope] = torch.autograd.grad(ours.sum(), interpolated, retain_graph=True)
+        [expected] = torch.autograd.grad(theirs.sum(), log_temperature, retain_graph=True)
+        torch.testing.assert_close(slope.double(), expected, rtol=1e-2, atol=5e-3)
+
+
+def test_curves_do_not_depend_on_how_the_tokens_are_chunked(monkeypatch):
+    tokens, _ = make_tokens(700)
+    whole = TokenCurves.of(tokens)
+    monkeypatch.setattr("clue_hf.kernels.fused_linear.BLOCK_ELEMENTS", 600)
+    for one, other in zip(vars(whole).values(), vars(TokenCurves.of(tokens)).values(), strict=True):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize("temperature", [0.4, 1.0, 3.0])
 def test_one_temperature_is_that_of_scipy_and_near_the_truth(temperature):
     tokens, _ = make_tokens(log_temperature=lambda hidden: torch.full((len(hidden),), math.log(temperature)))
-    fitted = TokenTemperature.fit(tokens)
+    fitted = TokenTemperature.fit(TokenCurves.of(tokens))
 
     def error(log_temperature):
         calibrator = TokenTemperature(math.exp(log_temperature))
@@ -74,8 +73,7 @@ def test_one_temperature_is_that_of_scipy_and_near_the_truth(temperature):
 
 def test_a_head_finds_the_temperature_of_each_token():
     tokens, truth = make_tokens(12000)
-    single = TokenTemperature.fit(tokens)
-    head = TemperatureHead.fit(tokens, single)
+    single, head = fit_both(tokens)
     logits = tokens.hidden @ tokens.weight.T + tokens.bias
     errors = [
         (calibrator(tokens.hidden, logits) / truth).log().square().mean().sqrt() for calibrator in (single, head)
@@ -87,8 +85,7 @@ def test_a_head_finds_the_temperature_of_each_token():
 
 def test_a_head_that_does_not_help_stays_at_the_single_temperature():
     tokens, _ = make_tokens(600, log_temperature=lambda hidden: torch.zeros(len(hidden)))
-    single = TokenTemperature.fit(tokens)
-    scalars = TemperatureHead.fit(tokens, single, scalars=True)
+    single, scalars = fit_both(tokens, scalars=True)
     logits = tokens.hidden @ tokens.weight.T + tokens.bias
     assert scalars.hidden_size == 0
     assert (scalars(None, logits) / single.temperature).log().abs().mean() < 0.1
@@ -97,7 +94,7 @@ def test_a_head_that_does_not_help_stays_at_the_single_temperature():
 def test_a_temperature_never_changes_the_most_likely_token():
     tokens, _ = make_tokens(2000)
     logits = tokens.hidden @ tokens.weight.T + tokens.bias
-    head = TemperatureHead.fit(tokens, TokenTemperature.fit(tokens))
+    _, head = fit_both(tokens)
     divided = logits / head(tokens.hidden, logits).unsqueeze(1)
     assert torch.equal(divided.argmax(-1), logits.argmax(-1))
 

@@ -81,7 +81,7 @@ def test_the_loop_agrees_with_a_pass_over_the_finished_texts(kind, monkeypatch):
     context = collector._read(batch.prompts)
     for choice in range(4):
         texts = [found[row].samples[choice] for row in batch.rows]
-        scored = collector._describe(context, [text.tokens for text in texts])
+        scored = collector._score(context, [text.tokens for text in texts])
         for one, two in zip(texts, scored, strict=True):
             assert one.log_probability == pytest.approx(two.log_probability, rel=1e-5, abs=1e-5)
             assert one.entropy == pytest.approx(two.entropy, rel=1e-5, abs=1e-5)
@@ -146,9 +146,12 @@ TOKEN_CALIBRATORS = {
 
 @pytest.mark.parametrize("calibrator", TOKEN_CALIBRATORS.values(), ids=TOKEN_CALIBRATORS)
 @pytest.mark.parametrize("beams", [1, 3])
-@pytest.mark.parametrize("kind", ["t5", "marian", "bart", "gpt2", "llama"])
+@pytest.mark.parametrize("kind", ["t5", "marian", "bart", "gpt2", "llama", "t5+lora", "llama+lora"])
 def test_a_token_calibrator_changes_probabilities_and_no_outputs(kind, beams, calibrator):
+    kind, _, adapter = kind.partition("+")
     model, tokenizer = make_model(kind), make_tokenizer(end_every_text=kind not in CAUSAL)
+    if adapter:
+        model = with_adapter(model, kind)
     settings = CollectionSettings(max_new_tokens=9, num_samples=2, generation={"num_beams": beams})
     raw, tempered = (Collector(model, tokenizer, {"unconditional"}, settings, t) for t in (None, calibrator))
     plain, calibrated = (collector.collect(SENTENCES, references=TRANSLATIONS) for collector in (raw, tempered))
@@ -157,6 +160,8 @@ def test_a_token_calibrator_changes_probabilities_and_no_outputs(kind, beams, ca
         assert abs(entry.output.entropy - other.output.entropy).max() > 1e-3
         assert abs(entry.unconditional - other.unconditional).max() > 1e-3
         assert abs(entry.reference.entropy - other.reference.entropy).max() > 1e-3
+        assert entry.uncalibrated_reference.entropy == pytest.approx(other.reference.entropy, rel=1e-5, abs=1e-6)
+        assert other.uncalibrated_reference is None
     prompt, tokens = raw.plan(SENTENCES[:1])[0].prompts[0], calibrated[0].output.tokens
     logits = tempered.output_logits(prompt, tokens)
     by_hand = logits.log_softmax(-1).gather(1, torch.tensor(tokens).unsqueeze(1)).squeeze(1)
@@ -165,11 +170,15 @@ def test_a_token_calibrator_changes_probabilities_and_no_outputs(kind, beams, ca
         torch.testing.assert_close(logits, raw.output_logits(prompt, tokens) / 0.6)
 
 
+def with_adapter(model, kind):
+    targets = ["q", "v"] if kind == "t5" else ["q_proj", "v_proj"]
+    return get_peft_model(model, LoraConfig(target_modules=targets, init_lora_weights=False))
+
+
 @pytest.mark.parametrize("kind", ["t5", "llama"])
 def test_adapters_are_decoded_too(kind):
     tokenizer = make_tokenizer(end_every_text=kind not in CAUSAL)
-    targets = ["q", "v"] if kind == "t5" else ["q_proj", "v_proj"]
-    model = get_peft_model(make_model(kind), LoraConfig(target_modules=targets, init_lora_weights=False))
+    model = with_adapter(make_model(kind), kind)
     outputs = generate_with_uncertainty(model, tokenizer, SENTENCES, ["msp", "mc_sequence_entropy"], max_new_tokens=6)
     for source, output in zip(SENTENCES, outputs, strict=True):
         ids = tokenizer(source, return_tensors="pt")["input_ids"]

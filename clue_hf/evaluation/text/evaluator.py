@@ -20,8 +20,8 @@ from ...predictors.text import TextPredictor, collection_settings
 from ...processes import PartialState, process_state
 from ...scorers import SCORERS, Batch, ScoredText
 from ...versions import package_versions
-from .examples import Example, ExampleLog
-from .measures import definitions, measure
+from .examples import Example, ExampleLog, logged_texts
+from .measures import CALIBRATED_VALUES, REFERENCE_VALUES, UNCALIBRATED, definitions, measure
 from .report import EvaluationReport
 
 
@@ -29,8 +29,8 @@ from .report import EvaluationReport
 SHARD = 1024
 #: Digits of the values per token.
 DIGITS = 6
-#: Source, reference, and the true entropy of the reference where it is known.
-Texts = tuple[str, str, float | None]
+#: Source, references, and the true entropy of the targets where it is known.
+Texts = tuple[str, list[str], float | None]
 
 
 class UncertaintyEvaluator:
@@ -112,7 +112,8 @@ class UncertaintyEvaluator:
 
         Args:
             dataset (`datasets.Dataset` or an iterable of rows):
-                Rows with a source and a reference text; a stream works too.
+                Rows with a source and a reference text, or a list of them; a stream works too. Outputs are judged
+                against all references; the errors and entropies of reference tokens are those of the first.
             source_column, target_column (`str`, *optional*):
                 Their columns; dots reach inside. By default the first known pair, see `docs/own_data.md`.
             entropy_column (`str`, *optional*):
@@ -159,7 +160,8 @@ class UncertaintyEvaluator:
             examples = log.examples(count)
             tau = getattr(self.predictor.scorers.get("cpmi"), "cpmi_tau", None)
             metrics = measure(examples, self.scorer_names, self.qualities, self.resamples, tau)
-            report = EvaluationReport(examples, metrics, {**description, "metrics": definitions(metrics)})
+            description = {**description, **self._judged_against(examples), "metrics": definitions(metrics)}
+            report = EvaluationReport(examples, metrics, description)
         [metrics] = broadcast_object_list([report.metrics if report else None])
         return report or EvaluationReport([], metrics, description)
 
@@ -170,7 +172,7 @@ class UncertaintyEvaluator:
         ready = [row for row in range(first_row, first_row + len(texts)) if row in done]
         if log is not None:
             for row in ready:
-                log.check(row, texts[row - first_row][:2])
+                log.check(row, logged_texts(*texts[row - first_row][:2]))
         yield len(ready)
         planned = self.predictor.collector.plan([source for source, _, _ in texts], first_row)
         batches = [batch for batch in planned if not done.issuperset(batch.rows)]
@@ -184,13 +186,13 @@ class UncertaintyEvaluator:
     def _judged(self, batch: Batch, texts: list[Texts], first_row: int) -> list[Example]:
         """The examples of one batch."""
         chosen = [texts[row - first_row] for row in batch.rows]
-        references = [reference for _, reference, _ in chosen]
-        collected = self.predictor.collector.collect_batch(batch, references=references)
+        references = [texts for _, texts, _ in chosen]
+        collected = self.predictor.collector.collect_batch(batch, references=[texts[0] for texts in references])
         outputs = [entry.output.text for entry in collected]
         judged = {name: sentence_quality(name, outputs, references) for name in self.qualities}
         examples = []
         for place, (row, entry) in enumerate(zip(batch.rows, collected, strict=True)):
-            source, reference, entropy = chosen[place]
+            source, (reference, *others), entropy = chosen[place]
             qualities = {name: float(values[place]) for name, values in judged.items()}
             expected: ScoredText = entry.reference  # type: ignore[assignment]
             example = {
@@ -205,17 +207,28 @@ class UncertaintyEvaluator:
                 "tokens": self.tokenizer.convert_ids_to_tokens(entry.output.tokens),
                 "token_log_probabilities": _rounded(entry.output.log_probability),
                 "token_entropies": _rounded(entry.output.entropy),
-                "reference_errors": _rounded(-expected.log_probability),
-                "reference_entropies": _rounded(expected.entropy),
-                "reference_confidences": _rounded(expected.confidence),
-                "reference_correct": [int(right) for right in expected.correct],
+                **_reference_values(expected),
             }
+            if others:
+                example["references"] = [reference, *others]
+            if entry.uncalibrated_reference is not None:
+                values = _reference_values(entry.uncalibrated_reference)
+                example |= {f"{UNCALIBRATED}{name}": values[name] for name in CALIBRATED_VALUES}
             if entropy is not None:
                 example["true_entropy"] = entropy
             if batch.cut[place]:
                 example["source_was_cut"] = True
             examples.append(example)
         return examples
+
+    def _judged_against(self, examples: Iterable[Example]) -> dict[str, Any]:
+        """How the outputs were judged, which the number of their references decides."""
+        counts = [len(example.get("references", [""])) for example in examples]
+        same = counts[0] if len(set(counts)) == 1 else None
+        judged: dict[str, Any] = {"quality": {name: quality_signature(name, same) for name in self.qualities}}
+        if max(counts) > 1:
+            judged["references"] = {"total": sum(counts), "fewest": min(counts), "most": max(counts)}
+        return judged
 
     def _description(self, name: str | None) -> dict[str, Any]:
         """What it takes to read the numbers, or to compute them again; an adapter's config names its base only."""
@@ -248,10 +261,16 @@ def _rounded(values: np.ndarray) -> list[float]:
     return values.round(DIGITS).tolist()
 
 
+def _reference_values(reference: ScoredText) -> dict[str, list[float]]:
+    correct = [int(right) for right in reference.correct]
+    values = (-reference.log_probability, reference.entropy, reference.confidence)
+    return dict(zip(REFERENCE_VALUES, [*map(_rounded, values), correct], strict=True))
+
+
 def _texts(
     rows: list[dict[str, Any]], source: str | None, target: str | None, entropy: str | None, first_row: int
 ) -> list[Texts]:
-    """Source and reference text of some rows, checked, and their true entropy where there is a column of it."""
+    """Source text and references of some rows, checked, and their true entropy where there is a column of it."""
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     texts = text_pairs(columns, source, target, first_row)
     entropies = column_values(columns, entropy, "entropy_column") if entropy else [None] * len(rows)

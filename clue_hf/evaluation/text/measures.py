@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ DEFINED = (
 )  # fmt: skip
 #: Values of a reference's tokens, in the order of [`calibration_intervals`].
 REFERENCE_VALUES = ("reference_errors", "reference_entropies", "reference_confidences", "reference_correct")
+#: Those of them that a token calibrator changes, and the beginning of their names without it.
+CALIBRATED_VALUES, UNCALIBRATED = REFERENCE_VALUES[:3], "uncalibrated_"
 
 
 def measure(
@@ -45,7 +48,7 @@ def measure(
     Quality, calibration on the references, and how well every scorer ranks the outputs: each with its value, its
     interval and the number of examples, or the reason why it has none. The scorers are judged by the first quality;
     `other_qualities` has the rest. With `cpmi_tau` also the share of tokens at which `cpmi` differs from
-    `perplexity`.
+    `perplexity`. Where a token calibrator was used, `uncalibrated_references` is the calibration without it.
     """
     columns = Columns(examples, scorers, qualities)
     main, *others = qualities
@@ -53,7 +56,12 @@ def measure(
         "n": len(examples),
         **_outputs(examples, cpmi_tau),
         "quality": _quality(examples, columns, resamples),
-        "references": _references(columns, resamples),
+        "references": _references(columns.tokens, columns.lengths, resamples),
+        **(
+            {"uncalibrated_references": _references(columns.uncalibrated_tokens, columns.lengths, resamples)}
+            if columns.uncalibrated_tokens
+            else {}
+        ),
         "scorers": _scorers(columns, main, resamples),
         "other_qualities": {
             name: rejection_reports(columns.scores, columns.qualities[name], resamples=resamples) for name in others
@@ -62,7 +70,10 @@ def measure(
 
 
 class Columns:
-    """The numbers of the examples: an array for each quality and score, and the values of all reference tokens."""
+    """
+    The numbers of the examples: an array for each quality and score, and the values of all reference tokens, also
+    without the token calibrator where one was used.
+    """
 
     def __init__(self, examples: Sequence[Example], scorers: Sequence[str], qualities: Sequence[str]) -> None:
         n = len(examples)
@@ -70,7 +81,9 @@ class Columns:
         self.qualities = {name: np.empty(n) for name in qualities}
         self.true_entropy = np.full(n, np.nan)
         self.lengths = np.zeros(n, int)
-        tokens = {name: array("f") for name in REFERENCE_VALUES}
+        calibrated = any(f"{UNCALIBRATED}{REFERENCE_VALUES[0]}" in example for example in islice(examples, 1))
+        before = [f"{UNCALIBRATED}{name}" for name in CALIBRATED_VALUES] if calibrated else []
+        tokens = {name: array("f") for name in (*REFERENCE_VALUES, *before)}
         for row, example in enumerate(examples):
             for name, values in self.scores.items():
                 values[row] = example["scores"][name]
@@ -80,15 +93,16 @@ class Columns:
             for name, numbers in tokens.items():
                 numbers.extend(example[name])
             self.lengths[row] = len(example[REFERENCE_VALUES[0]])
-        self.tokens = [np.array(numbers, dtype=float) for numbers in tokens.values()]
+        values = [np.array(numbers, dtype=float) for numbers in tokens.values()]
+        self.tokens, self.uncalibrated_tokens = values[:4], [*values[4:], values[3]] if before else []
 
 
-def read_texts(examples: Iterable[Example]) -> tuple[list[str], list[str]]:
-    """The outputs and the references."""
+def read_texts(examples: Iterable[Example]) -> tuple[list[str], list[list[str]]]:
+    """The outputs, and the references of each."""
     outputs, references = [], []
     for example in examples:
         outputs.append(example["output"])
-        references.append(example["reference"])
+        references.append(example.get("references") or [example["reference"]])
     return outputs, references
 
 
@@ -155,10 +169,10 @@ def reference_metrics(tokens: Sequence[np.ndarray], lengths: np.ndarray, resampl
     }
 
 
-def _references(columns: Columns, resamples: int) -> dict[str, Any]:
-    metrics = reference_metrics(columns.tokens, columns.lengths, resamples)
+def _references(tokens: Sequence[np.ndarray], lengths: np.ndarray, resamples: int) -> dict[str, Any]:
+    metrics = reference_metrics(tokens, lengths, resamples)
     del metrics["gap"]  # which the reports do not have
-    return {"tokens": len(columns.tokens[0]), **metrics}
+    return {"tokens": len(tokens[0]), **metrics}
 
 
 def _scorers(columns: Columns, quality: str, resamples: int) -> dict[str, dict[str, Measured]]:

@@ -99,6 +99,12 @@ def _summary(report: EvaluationReport, best: str | None) -> list[str]:
             f"On {references['tokens']:,} reference tokens its error is {error:.3f} nats and its uncertainty "
             f"{uncertainty:.3f}: on average it is {side} by {abs(error - uncertainty):.3f} nats."
         )
+    if before := metrics.get("uncalibrated_references"):
+        sentences.append(
+            "Its probabilities are calibrated after training, its outputs are not changed by that. Before: error "
+            f"{before['error']['value']:.3f}, uncertainty {before['uncertainty']['value']:.3f} nats, token ECE "
+            f"{before['token_ece']['value']:.3f} (now {references['token_ece']['value']:.3f})."
+        )
     return sentences
 
 

@@ -27,8 +27,8 @@ class EvaluationReport(SavedReport):
 
     Args:
         examples (`Sequence[dict]`):
-            Per row of the data: source, reference, output, quality, every score, tokens with their log-probability and
-            entropy, and the values of the reference's tokens.
+            Per row of the data: source, reference (and `references` where there are several), output, quality, every
+            score, tokens with their log-probability and entropy, and the values of the (first) reference's tokens.
         metrics (`dict`):
             Quality, calibration on the references, and the rejection metrics of every scorer, each with value,
             interval and n. An undefined one is `None` with a reason.
@@ -80,7 +80,7 @@ class EvaluationReport(SavedReport):
         return self._metric_table(("scorer",), self.metrics["scorers"], self.main_metrics)
 
     def _paragraphs(self) -> list[str]:
-        metrics, references, description = self.metrics, self.metrics["references"], self.description
+        metrics, description = self.metrics, self.description
         qualities = "; ".join(
             f"{name}: corpus {format_metric(entries['corpus'], name, 'text')}, mean of the outputs "
             f"{format_metric(entries['mean'])} ({description['quality'][name]})"
@@ -92,10 +92,7 @@ class EvaluationReport(SavedReport):
             f"Judged by {next(iter(metrics['quality']))}. Intervals: {description['interval']}. PRR: 1 is as good as "
             "knowing the quality, 0 is useless; PRR 0.5: at most half of the outputs rejected. Areas are in units "
             "of quality and depend on it: do not compare them between models.",
-            "On {tokens:,} reference tokens: error {error} and uncertainty {uncertainty} nats, alignment error "
-            "{alignment_error}, token ECE {token_ece}.".format(
-                **{name: part if name == "tokens" else format_metric(part) for name, part in references.items()}
-            ),
+            f"On {_reference_sentence(metrics['references'])}",
             *self._remarks(),
         ]
 
@@ -110,11 +107,20 @@ class EvaluationReport(SavedReport):
         if sources := self.metrics["outputs"].get("cut_sources"):
             limit = self.description["generation"]["max_source_length"]
             remarks.append(f"{sources:,} sources were cut at {limit} tokens: the model did not see their end.")
+        if counts := self.description.get("references"):
+            fewest, most = counts["fewest"], counts["most"]
+            each = f"{most}" if fewest == most else f"{fewest} to {most}"
+            remarks.append(
+                f"Outputs are judged against {each} references each ({counts['total']:,} in all); reference tokens "
+                "are those of the first."
+            )
         if calibrator := self.description.get("signature", {}).get("token_calibrator"):
             name = calibrator["name"]
             remarks.append(
                 f"Probabilities are those of the token calibrator {name!r}, which leaves outputs as they are."
             )
+        if before := self.metrics.get("uncalibrated_references"):
+            remarks.append(f"Without it, on {_reference_sentence(before)}")
         if self.description.get("compat"):
             remarks.append(
                 f"Scores as {self.description['compat']} computes them (compat mode), which differ from ours."
@@ -172,3 +178,12 @@ class EvaluationReport(SavedReport):
         """Reads what `save` wrote; the examples stay in their file."""
         content = ReportContent.read(folder)
         return cls(ExampleFile(Path(folder) / FINISHED), content.metrics, content.description)
+
+
+def _reference_sentence(references: dict[str, Any]) -> str:
+    """The calibration on the reference tokens in a sentence."""
+    parts = {name: part if name == "tokens" else format_metric(part) for name, part in references.items()}
+    return (
+        "{tokens:,} reference tokens: error {error} and uncertainty {uncertainty} nats, alignment error "
+        "{alignment_error}, token ECE {token_ece}.".format(**parts)
+    )

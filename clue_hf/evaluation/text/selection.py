@@ -169,6 +169,7 @@ def _example(
     return {
         "row": row,
         **{name: shortened(example[name]) for name in ("source", "reference", "output")},
+        "references": [shortened(text) for text in example.get("references", ())],
         "quality": example["quality"],
         "qualities": example["qualities"],
         "scores": [scores[name] for name in ranked],

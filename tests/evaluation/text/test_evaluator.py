@@ -13,7 +13,8 @@ from clue_hf import EvaluationReport, UncertaintyEvaluator
 from clue_hf.data.embedded.phrases import phrase_rows
 from clue_hf.errors import UserError
 from clue_hf.evaluation.text import evaluator as module
-from clue_hf.metrics import prediction_rejection_ratio
+from clue_hf.evaluation.text.measures import read_texts
+from clue_hf.metrics import corpus_quality, prediction_rejection_ratio, sentence_quality
 from clue_hf.scorers import SCORERS
 
 
@@ -47,6 +48,51 @@ def test_outputs_and_scores_are_those_recorded_with_another_library(report):
     for example in report.examples:
         assert len(example["tokens"]) == len(example["token_log_probabilities"]) == len(example["token_entropies"])
         assert example["scores"]["msp"] == pytest.approx(-sum(example["token_log_probabilities"]), abs=1e-4)
+
+
+SEVERAL = [
+    {**row, "target": [row["target"], ROWS[number - 1]["target"]][: 1 + number % 2]} for number, row in enumerate(ROWS)
+]
+
+
+def test_outputs_are_judged_against_all_references(parts, report, tmp_path):
+    qualities = ["bleu", "chrf", "rouge1", "exact_match"]
+    several = evaluate(parts, SEVERAL, scorers=["msp"], quality=qualities)
+    outputs, references = read_texts(several.examples)
+    assert references == [row["target"] for row in SEVERAL]
+    for name in qualities:
+        expected = sentence_quality(name, outputs, references)
+        assert [example["qualities"][name] for example in several.examples] == expected.tolist()
+        assert several.metrics["quality"][name]["corpus"].value == corpus_quality(name, outputs, references)
+    assert several.quality().sum() > report.quality().sum()
+    assert "nrefs:var" in several.description["quality"]["bleu"]
+    assert several.description["quality"]["rouge1"].endswith("best of the references")
+    assert "1 to 2 references each (60 in all)" in several.summary()
+    for one, other in zip(report.examples, several.examples, strict=True):  # the tokens are those of the first
+        assert one["reference"] == other["reference"]
+        assert one["reference_errors"] == other["reference_errors"]
+        assert ("references" in other) == (other["row"] % 2)
+    several.save(tmp_path)
+    assert EvaluationReport.load(tmp_path).metrics["n"] == 40
+
+
+def test_lists_of_one_reference_give_the_same_report(parts):
+    rows = [{**row, "target": [row["target"]]} for row in ROWS[:8]]
+    plain, listed = (evaluate(parts, data, scorers=["msp"]) for data in (ROWS[:8], rows))
+    assert listed.examples == plain.examples
+    assert listed.metrics == plain.metrics
+    assert listed.description == plain.description
+
+
+def test_a_resumed_evaluation_notices_other_references(parts, tmp_path):
+    evaluator = UncertaintyEvaluator(*parts, scorers=["msp"], max_new_tokens=32, resamples=0)
+    whole = evaluator.evaluate(SEVERAL[:6], folder=tmp_path)
+    whole.save(tmp_path)
+    assert list(evaluator.evaluate(SEVERAL[:6], folder=tmp_path, resume=True).examples) == list(whole.examples)
+    changed = copy.deepcopy(SEVERAL[:6])
+    changed[3]["target"][1] = "autre chose"
+    with pytest.raises(UserError, match=r"row 3 \(counted from 0\) of the input has changed"):
+        evaluator.evaluate(changed, folder=tmp_path, resume=True)
 
 
 def test_metrics_follow_from_the_examples(report):
