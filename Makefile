@@ -63,6 +63,7 @@ bench: $(READY)  ## run the speed and memory benchmarks
 	$(BIN)/python benchmarks/mc_dropout.py --rounds 3
 	$(BIN)/python benchmarks/mc_dropout.py --task tabular
 	$(BIN)/python benchmarks/abstention.py
+	$(BIN)/python benchmarks/conformal.py
 	$(BIN)/python benchmarks/pipeline.py
 	$(BIN)/python benchmarks/evaluation_memory.py
 

@@ -13,6 +13,7 @@ from transformers import Seq2SeqTrainingArguments
 
 from clue_hf import CLUEConfig
 from clue_hf.data.loading import DataArguments
+from clue_hf.deploy.arguments import ConformalArguments
 from clue_hf.experiments.arguments import RunArguments
 from clue_hf.models.arguments import LoraArguments, ModelArguments
 
@@ -22,6 +23,11 @@ HEADING = """# Settings
 Made by `.venv/bin/python docs/settings_table.py`. Every setting is an option of `clue-hf train` (`--alpha 0.9`) and
 a key of its YAML files (`alpha: 0.9`); those of `CLUEConfig` are also arguments in Python. `CLUEConfig` has all
 settings of transformers' `Seq2SeqTrainingArguments` besides: `clue-hf train --help_all` lists them.
+"""
+
+
+CONFORMAL = """
+The following are options of `clue-hf calibrate`, `evaluate` and `compare`, and keys of the same files.
 """
 
 
@@ -51,7 +57,7 @@ def table(settings: type) -> str:
 
 def page() -> str:
     classes = (CLUEConfig, ModelArguments, LoraArguments, DataArguments, RunArguments)
-    return HEADING + "\n".join(map(table, classes)) + "\n"
+    return HEADING + "\n".join(map(table, classes)) + "\n" + CONFORMAL + table(ConformalArguments) + "\n"
 
 
 if __name__ == "__main__":

@@ -11,11 +11,14 @@ from typing import Any
 from transformers.utils import logging
 
 from ..data.loading import DataArguments
+from ..deploy.bake import bake, check_new_folder
 from ..deploy.calibration import CalibrateArguments, calibrate
+from ..deploy.learned_score import learned_part, learned_summary
 from ..deploy.token_calibration import token_parts
 from ..errors import UserError
 from ..models.uncertainty_file import UNCERTAINTY_FILE, NewerVersionError, read_uncertainty, write_uncertainty
 from ..posthoc import AbstentionThreshold
+from ..posthoc.baked import BakedTemperature
 from ..posthoc.calibration_file import UncertaintyCalibration
 from ..predictors.loading import read_config, save_model
 from ..tables import markdown_table
@@ -29,8 +32,9 @@ logger = logging.get_logger(__name__)
 
 GROUPS = {
     "Options": ["split", "output_dir", "risks", "delta", "mc_samples", "per_device_eval_batch_size", "dtype", "seed"],
-    "Texts": ["scorer", "quality", "token_calibrator", "max_target_length", "generation_num_beams", "num_samples"],
-    "Numbers": ["tolerance"],
+    "Texts": ["scorer", "learned_scores", "quality", "token_calibrator", "bake", "max_target_length",
+              "generation_num_beams", "num_samples"],
+    "Classes and numbers": ["conformal", "coverage", "tolerance"],
     "Data": [*DATA_OPTIONS, *SPLIT_OPTIONS, "split_seed", "max_eval_samples", "binary_task", "on_bad_row"],
 }  # fmt: skip
 
@@ -39,11 +43,15 @@ the answers, and keeps beside the model (uncertainty.json) what its uncertainty 
 (confidence), how it compares with others (percentile), and thresholds above which to abstain, so that the risk of what
 is answered is bounded with probability 1 - delta. The probabilities of a language model's tokens are calibrated first,
 by temperatures that leave its outputs as they are; half of the rows fit them, a fifth chooses, the rest certifies.
---config takes the YAML file of a training."""
+--conformal also keeps how large the sets of classes or intervals of numbers must be to hold the truth with the
+probability --coverage. --config takes the YAML file of a training."""
 
 EXAMPLES = """
 clue-hf calibrate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --quality chrf
+clue-hf calibrate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --scorer learned
 clue-hf calibrate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --risks 0.01,0.05
+clue-hf calibrate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --conformal lac
+clue-hf calibrate out/quickstart_diabetes/clue --config configs/quickstart/tabular_diabetes.yaml --conformal scaled
 clue-hf calibrate Helsinki-NLP/opus-mt-en-fr --validation_file pairs.jsonl --source_column en --target_column fr \\
     --output_dir out/opus-mt-en-fr"""
 
@@ -51,31 +59,55 @@ clue-hf calibrate Helsinki-NLP/opus-mt-en-fr --validation_file pairs.jsonl --sou
 def command(argv: Sequence[str]) -> int:
     """Runs `clue-hf calibrate`; returns its exit code."""
     # the output_dir in the file of a training is where the training wrote
-    types, command_line_only = (CalibrateArguments, DataArguments), ["output_dir"]
+    types, command_line_only = (CalibrateArguments, DataArguments), ["output_dir", "bake"]
     parser = ConfigParser(
         "clue-hf calibrate MODEL", types, DESCRIPTION, EXAMPLES, GROUPS, FILE_TYPES, command_line_only
     )
     model, arguments, data = parser.parse(argv)
-    folder = _folder(model, arguments.output_dir)
+    folder = (
+        check_new_folder(arguments.bake, model) if arguments.bake is not None else _folder(model, arguments.output_dir)
+    )
     _check_split(arguments.split, data)
     read_config(model)  # says where there is no such model
     stored = _stored(model)
     calibration, predictor, tokens = calibrate(model, arguments, data, data_name(data, arguments.split), stored)
+    if arguments.bake is not None and tokens is not None:
+        baked = bake(predictor, calibration, tokens, folder, model, stored, arguments.quality)
+        print("\n".join(["", tokens.summary(), "", summary(calibration), "", bake_summary(baked, folder)]))
+        return 0
     if not _same(folder, model):
         save_model(predictor, folder, stored)
         write_uncertainty(folder, **{key: value for key, value in stored.items() if key != "version"})
     calibration.write(folder)
-    write_uncertainty(folder, **token_parts(tokens))
+    learned = getattr(predictor, "learned_score", None)
+    write_uncertainty(folder, **token_parts(tokens), **learned_part(learned))
     if tokens is not None:
         print("\n" + tokens.summary())
+    if learned is not None:
+        print("\n" + learned_summary(learned))
     print("\n" + summary(calibration))
     print(f"\nWritten to {folder / UNCERTAINTY_FILE}.")
     return 0
 
 
+def bake_summary(baked: BakedTemperature, folder: Path) -> str:
+    """The model with a temperature in its weights, in a few lines."""
+    return "\n".join([
+        f"The logits of the model in {folder} are those of {baked.model} divided by T = {baked.temperature:.4g} (to "
+        f"{baked.logit_error:.1e} of their range, on {baked.rows:,} held-out rows).",
+        "It is a plain transformers model in float32: nobody needs clue_hf to load it.",
+        baked.differences(),
+    ])  # fmt: skip
+
+
 def summary(calibration: UncertaintyCalibration) -> str:
     """The calibration in a few lines and a table."""
     lines = [f"{calibration.scorer} on {calibration.data['rows']:,} rows of {calibration.data['name']}."]
+    if (conformal := calibration.conformal) is not None:
+        lines.append(
+            f"Conformal: {conformal.name}, coverage {conformal.coverage:g}: holds what has a score of at most "
+            f"{conformal.quantile:.4g} ({conformal.definition})."
+        )
     if calibration.abstention is None or calibration.confidence is None:
         return "\n".join(
             [*lines, "No --tolerance says when a number is right: no confidence, no thresholds for abstention."]

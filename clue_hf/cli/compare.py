@@ -13,7 +13,8 @@ from .train import run_experiment
 
 GROUPS = {
     "Options": ["methods", "seeds", "alphas", "baseline", "scorers", "num_samples", "quality", "resamples",
-                "corruption", "severity", "output_dir", "seed", "report_splits", "merge_references", "on_bad_row",
+                "conformal", "coverage", "corruption", "severity", "output_dir", "seed", "report_splits",
+                "merge_references", "on_bad_row",
                 "num_processes"],
 }  # fmt: skip
 
@@ -27,7 +28,8 @@ EXAMPLES = """
 clue-hf compare configs/quickstart/t5_phrases.yaml --methods ce,clue --alpha 0.5,0.9,0.99 --seeds 3
 clue-hf compare configs/quickstart/resnet_digits.yaml --methods ce,clue,focal,temperature,ensemble --seeds 3
 clue-hf compare configs/resnet18_cifar10.yaml --methods ce,clue --alpha 0.5,0.9,0.99
-clue-hf compare configs/resnet18_cifar10.yaml --methods ce,clue:mc_samples=1,clue:mc_samples=20"""
+clue-hf compare configs/resnet18_cifar10.yaml --methods ce,clue:mc_samples=1,clue:mc_samples=20
+clue-hf compare configs/quickstart/resnet_digits.yaml --methods ce,clue,temperature --conformal lac --coverage 0.9"""
 
 
 def command(argv: Sequence[str]) -> int:

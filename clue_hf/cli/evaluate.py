@@ -8,6 +8,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from transformers.utils import logging
+
 from ..data.loading import DataArguments
 from ..errors import UserError
 from ..evaluation import ClassificationEvaluator, RegressionEvaluator, UncertaintyEvaluator
@@ -25,14 +27,17 @@ from .launch import launch, must_launch
 from .parser import ConfigParser
 
 
+logger = logging.get_logger(__name__)
+
+
 GROUPS = {
     "Options": ["split", "compare", "report_dir", "resume", "num_processes", "resamples", "seed"],
     "Scores and quality": ["scorers", "quality", "num_samples", "sampling_temperature", "sampling_top_k",
                            "sampling_top_p", "pmi_source", "mc_samples", "compat"],
     "Outputs": ["max_target_length", "generation_num_beams", "do_sample", "temperature", "top_k", "top_p", "dtype",
                 "per_device_eval_batch_size"],
-    "Classifiers and regressors": ["calibrator", "corruption", "severity", "ood_split", "ood_file", "binary_task",
-                                   "min_variance"],
+    "Classifiers and regressors": ["calibrator", "conformal", "coverage", "corruption", "severity",
+                                   "ood_split", "ood_file", "binary_task", "min_variance"],
     "Data": [*DATA_OPTIONS, "entropy_column", *SPLIT_OPTIONS, "split_seed", "max_eval_samples",
              "merge_references", "on_bad_row"],
 }  # fmt: skip
@@ -62,6 +67,7 @@ clue-hf evaluate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml
 clue-hf evaluate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --compare out/quickstart/ce
 clue-hf evaluate google-t5/t5-small --dataset_name ./my-data --scorers msp,perplexity --quality rouge2
 clue-hf evaluate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --calibrator isotonic
+clue-hf evaluate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --conformal aps
 clue-hf evaluate out/quickstart_diabetes/clue --config configs/quickstart/tabular_diabetes.yaml --mc_samples 50"""
 
 
@@ -129,6 +135,7 @@ def _save(report: Any, other: Any, folder: Path, arguments: EvaluateArguments, r
 
 def _check_options(arguments: EvaluateArguments, data: DataArguments, kind: ModelKind) -> None:
     """Raises where options do not go together, before anything is loaded."""
+    check_posthoc(kind.family, conformal=arguments.conformal)
     if kind.family == "text":
         if unsuitable := [name for name in ("calibrator", *CLASS_OPTIONS[:3]) if getattr(arguments, name)]:
             raise UserError(f"--{unsuitable[0]} is for classifiers or regressors, but this is {kind}.")
@@ -147,10 +154,15 @@ def _check_options(arguments: EvaluateArguments, data: DataArguments, kind: Mode
         if kind.family == "numbers" and getattr(arguments, option) and kind.modality != modality:
             raise UserError(f"--{option} is for {MODALITIES[modality]}, but this is {kind}.")
     check_posthoc(kind.family, arguments.calibrator)
-    if arguments.calibrator and _is_validation(arguments, data):
+    if (fitted := _fitted_options(arguments)) and _is_validation(arguments, data):
         raise UserError(
-            "The calibrator is fitted on the validation split, so it cannot be judged there: choose another --split."
+            f"--{fitted[0]} is fitted on the validation split, so it cannot be judged there: choose another --split."
         )
+
+
+def _fitted_options(arguments: EvaluateArguments) -> list[str]:
+    """The options that fit something on the validation split."""
+    return [name for name in ("calibrator", "conformal") if getattr(arguments, name)]
 
 
 def _is_validation(arguments: EvaluateArguments, data: DataArguments) -> bool:
@@ -161,13 +173,13 @@ def _is_validation(arguments: EvaluateArguments, data: DataArguments) -> bool:
 
 
 def _load(model: str, arguments: EvaluateArguments, data: DataArguments, kind: ModelKind) -> EvaluationData:
-    """The data; raises where a calibrator needs validation data and there is none."""
+    """The data; raises where something is fitted on validation data and there is none."""
     trained = InputSettings.from_file(model, read_uncertainty(model))
     rows = arguments.load_data(kind, data, arguments.split, trained, arguments.ood_split, arguments.ood_file)
     if _is_validation(arguments, data):
         rows.validation = None
-    if arguments.calibrator and rows.validation is None:
-        raise UserError("--calibrator needs validation data: give a split or file, or set validation_fraction.")
+    if (fitted := _fitted_options(arguments)) and rows.validation is None:
+        raise UserError(f"--{fitted[0]} needs validation data: give a split or file, or set validation_fraction.")
     return rows
 
 
@@ -224,7 +236,15 @@ def _evaluate_rows(
             raise
         # a model that is only compared with may have no dropout: it makes one pass then, however many are asked for
         predictor = arguments.load_predictor(name, kind, rows, mc_samples=0, **options)
-    fitting = (arguments.calibrator, arguments.resamples, arguments.per_device_eval_batch_size)
+    fitting: dict[str, Any] = {
+        "calibrator": arguments.calibrator,
+        "resamples": arguments.resamples,
+        "batch_size": arguments.per_device_eval_batch_size,
+        "class_names": rows.class_names,
+        "conformal": arguments.conformal,
+        "coverage": arguments.chosen_coverage,
+    }
+    _warn_of_conformal(predictor, arguments, kind)
     if kind.family == "numbers":
         if arguments.calibrator and predictor.error_predictor is not None:
             raise UserError(
@@ -232,12 +252,33 @@ def _evaluate_rows(
                 "that it predicts can be fitted there: train the model with --calibrator and --error_predictor, or "
                 "leave --calibrator out."
             )
-        return RegressionEvaluator.from_predictor(predictor, *fitting).evaluate(
+        return RegressionEvaluator.from_predictor(predictor, **fitting).evaluate(
             rows.test, rows.validation, description
         )
     if isinstance(rows.positive, str) and len(predictor.names) != 2:
         raise UserError(f"binary_task needs a classifier of two classes, but {name} has {len(predictor.names)}.")
     shifted = (arguments.corruptions, arguments.severities, rows.ood)
-    return ClassificationEvaluator.from_predictor(predictor, *fitting, rows.class_names).evaluate(
+    return ClassificationEvaluator.from_predictor(predictor, **fitting).evaluate(
         rows.test, rows.validation, *shifted, rows.positive, description
     )
+
+
+def _warn_of_conformal(predictor: Any, arguments: EvaluateArguments, kind: ModelKind) -> None:
+    """Says where the guarantee of prediction sets or intervals does not hold, or where there will be none."""
+    if arguments.conformal is None:
+        if predictor.conformal is not None and arguments.calibrator:
+            logger.warning(
+                "The model's prediction sets or intervals were fitted for its own probabilities, not for those of "
+                f"another calibrator: they are left out. Fit others: --conformal {predictor.conformal.name}"
+            )
+        return
+    # an error predictor of classes leaves their probabilities as they are
+    parts = {"calibrator": True, "error_predictor": kind.family == "numbers"}
+    own = {name: used and getattr(predictor, name) is not None for name, used in parts.items()}
+    own["calibrator"] = own["calibrator"] and not arguments.calibrator
+    if fitted := [name for name, is_used in own.items() if is_used]:
+        logger.warning(
+            f"The model's {' and '.join(fitted)} may have been fitted on the validation data too, so that the "
+            "guarantee of its prediction sets or intervals does not hold strictly: calibrate the model on other data "
+            "(clue-hf calibrate --split), and leave --conformal out here."
+        )

@@ -51,7 +51,9 @@ class PredictArguments:
         None, "Abstain where needed to keep this risk (one of the calibrated ones)."
     )
     min_quality: float | None = setting(None, "Abstain where needed to keep this quality (1 - risk).")
-    level: float = setting(0.95, "Numbers: probability of the interval.")
+    level: float | None = setting(
+        None, "Numbers: probability of the interval (default: the conformal one where the model has one, or 0.95)."
+    )
     return_tokens: bool = setting(False, "Texts: add each token's probability and entropy.")
     scorer: str | None = setting(None, "Texts: the uncertainty (default: as calibrated, or perplexity).")
     mc_samples: int | None = setting(
@@ -77,8 +79,9 @@ GROUPS = {
 }  # fmt: skip
 
 DESCRIPTION = """MODEL is a Hub id or a folder. Answers every row of a file: texts, paths of images, or rows of a
-table, as the model takes them. The answers stand in --output, in the same order: generated_text (or label and score;
-or mean, std and interval), uncertainty, and, once the model is calibrated, confidence, percentile and abstain."""
+table, as the model takes them. The answers stand in --output, in the same order: generated_text (or label, score and
+prediction_set; or mean, std and interval), uncertainty, and, once the model is calibrated, confidence, percentile and
+abstain. Models that were calibrated with --conformal have prediction sets, or intervals of that coverage."""
 
 EXAMPLES = """
 clue-hf predict out/quickstart/clue --input sources.txt --output answers.jsonl

@@ -6,16 +6,47 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..data.loading import DataArguments
+from ..functional import check_choice
 from ..inputs.base import InputSettings
 from ..inputs.splits import COLUMNS, EvaluationData, load_evaluation_data
 from ..models.kind import ModelKind
+from ..posthoc import CONFORMAL
+from ..posthoc.conformal import COVERAGE, check_coverage
+from ..posthoc.rules import CONFORMAL_BY_FAMILY
 from ..predictors.loading import load_predictor
 from ..processes import process_state
 from ..settings import check_minimum, setting
 
 
 @dataclass
-class InferenceArguments:
+class ConformalArguments:
+    """Prediction sets of classes and intervals of numbers, with a guarantee."""
+
+    conformal: str | None = setting(
+        None,
+        f"Conformal prediction: {', '.join(CONFORMAL_BY_FAMILY['classes'])} (sets of classes), "
+        f"{', '.join(CONFORMAL_BY_FAMILY['numbers'])} (intervals of numbers).",
+    )
+    coverage: float | None = setting(
+        None, f"Probability that those sets or intervals hold the truth (default: {COVERAGE:g})."
+    )
+
+    def __post_init__(self) -> None:
+        if self.conformal is not None:
+            check_choice("conformal", self.conformal, CONFORMAL)
+        if self.coverage is not None:
+            check_coverage(self.coverage)
+            if self.conformal is None:
+                raise ValueError("`coverage` is that of conformal prediction: give `conformal` too.")
+
+    @property
+    def chosen_coverage(self) -> float:
+        """The coverage asked for, or the usual one."""
+        return COVERAGE if self.coverage is None else self.coverage
+
+
+@dataclass
+class InferenceArguments(ConformalArguments):
     """Columns, lengths and passes. What training shares has the same names and meanings there."""
 
     source_column: str | None = setting(None, "Column of the source text or prompt.")
@@ -43,6 +74,7 @@ class InferenceArguments:
     dtype: str = setting("float32", "Precision of the model: float32, bfloat16, float16.")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_minimum(1, per_device_eval_batch_size=self.per_device_eval_batch_size)
 
     def load_data(

@@ -47,6 +47,9 @@ class Demo:
         inputs = getattr(pipe.predictor, "inputs", None)
         self.columns: list[TableColumn] = inputs.processing_class.columns if isinstance(inputs, TableInputs) else []
         self.takes_images = isinstance(inputs, ImageInputs)
+        self.conformal = getattr(pipe.predictor, "conformal", None)
+        #: Whether the probability of the interval can be chosen; that of a conformal one is given.
+        self.asks_level = isinstance(pipe.predictor, NumberPredictor) and self.conformal is None
 
     def answer(self, level: float, risk: int, *values: Any) -> tuple[str, float | None, str]:
         """The answer to an input as HTML, its uncertainty, and whether to abstain as HTML."""
@@ -74,7 +77,7 @@ class Demo:
     def _options(self, level: float) -> dict[str, Any]:
         if isinstance(self.pipe.predictor, TextPredictor):
             return {"return_tokens": True, "num_alternatives": ALTERNATIVES}
-        return {"level": level} if isinstance(self.pipe.predictor, NumberPredictor) else {}
+        return {"level": level} if self.asks_level else {}
 
     def head_html(self) -> str:
         """The name of the model, and how to calibrate it if it is not."""
@@ -83,7 +86,8 @@ class Demo:
 
     def answer_html(self, answer: Answer) -> str:
         """An answer with its uncertainty."""
-        return part_html("answer", answer, self.pipe.predictor.definition, FULL_HEAT)
+        coverage = None if self.conformal is None else self.conformal.coverage
+        return part_html("answer", answer, self.pipe.predictor.definition, FULL_HEAT, coverage)
 
     def verdict_html(self, uncertainty: float | None, place: int) -> str:
         """Whether the model answers at the risk at this place of the slider."""
@@ -124,14 +128,13 @@ def import_gradio() -> Any:
 def build_page(demo: Demo) -> Any:
     """The page as gradio's `Blocks`."""
     gr = import_gradio()
-    predictor = demo.pipe.predictor
     with gr.Blocks(title="clue-hf demo", analytics_enabled=False) as page:
         gr.HTML(demo.head_html())
         with gr.Row():
             with gr.Column():
                 fields = _fields(gr, demo)
-                is_number = isinstance(predictor, NumberPredictor)
-                level = gr.Slider(0.5, 0.99, 0.95, step=0.01, label="Probability of the interval", visible=is_number)
+                label = "Probability of the interval"
+                level = gr.Slider(0.5, 0.99, 0.95, step=0.01, label=label, visible=demo.asks_level)
                 button = gr.Button("Answer", variant="primary", elem_id="run")
                 risk, risk_text = _risk_slider(gr, demo)
             with gr.Column(elem_classes="overflowing"):
@@ -145,9 +148,9 @@ def build_page(demo: Demo) -> Any:
             "concurrency_id": "model",
         }
         button.click(demo.answer, **request, **hidden)
-        if is_number:
+        if demo.asks_level:
             level.release(demo.answer, **request, **hidden)
-        elif not demo.takes_images:
+        elif not demo.takes_images and not demo.columns:
             fields[0].submit(demo.answer, **request, **hidden)
 
         def moved(value: float | None, place: int) -> tuple[str, str]:

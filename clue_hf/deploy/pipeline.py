@@ -20,6 +20,7 @@ from ..posthoc import AbstentionThreshold
 from ..posthoc.calibration_file import UncertaintyCalibration
 from ..predictors.base import Answer, Predictor
 from ..predictors.loading import load_predictor, read_config, text_predictor
+from ..predictors.numbers import check_levels
 from ..predictors.text import TextPredictor
 from ..settings import check_minimum
 
@@ -113,7 +114,7 @@ class UncertaintyPipeline:
         *,
         abstain_at_risk: float | None = None,
         min_quality: float | None = None,
-        level: float = 0.95,
+        level: float | None = None,
         return_tokens: bool = False,
         num_alternatives: int = 0,
         batch_size: int | None = None,
@@ -129,8 +130,9 @@ class UncertaintyPipeline:
             abstain_at_risk (`float`, *optional*), min_quality (`float`, *optional*):
                 Say where not to answer: the expected loss of what is answered is then at most this risk (its quality
                 at least this), with the probability that the calibration asked for. One of the stored risks.
-            level (`float`, *optional*, defaults to 0.95):
-                Numbers: probability of the interval.
+            level (`float`, *optional*):
+                Numbers: probability of the interval. By default the interval is the conformal one, at its coverage,
+                where the model was calibrated with `--conformal`, else the one of 0.95.
             return_tokens (`bool`, *optional*, defaults to `False`):
                 Texts: add `tokens`, each with its probability and the entropy (nats) of its distribution.
             num_alternatives (`int`, *optional*, defaults to 0):
@@ -142,13 +144,15 @@ class UncertaintyPipeline:
 
         Returns:
             `dict` for one input, `list[dict]` for a list: `generated_text`, or `label` and `score`, or `mean`, `std`
-            and `interval`; then `uncertainty`, `confidence` (the expected quality, 0 to 1), `percentile` (the share of
+            and `interval`; `prediction_set` (labels, the most probable first) where the model was calibrated with
+            `--conformal`; then `uncertainty`, `confidence` (the expected quality, 0 to 1), `percentile` (the share of
             the calibration data that is more certain) and `abstain`, each `None` where it is not known.
         """
         threshold = self._threshold(abstain_at_risk, min_quality)
         if (return_tokens or num_alternatives) and not isinstance(self.predictor, TextPredictor):
             raise UserError("`return_tokens` and `num_alternatives` are for models that write texts.")
         check_minimum(0, num_alternatives=num_alternatives)
+        check_levels([] if level is None else [level])
         batch_size = self.batch_size if batch_size is None else batch_size
         check_minimum(1, batch_size=batch_size)
         answers, single = self.predictor.predict(

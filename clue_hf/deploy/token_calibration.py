@@ -6,7 +6,7 @@ third, none of which shares a source with the others.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,10 @@ from transformers.utils.logging import tqdm
 from ..errors import UserError
 from ..evaluation.text.measures import reference_metrics
 from ..kernels import linear_statistics
-from ..metrics import Measured, format_metric, metric_info
+from ..metrics import Measured, metrics_table
 from ..models.kind import unwrap
 from ..posthoc.token_temperature import HeldOutTokens, TemperatureHead, TokenCurves, TokenTemperature
 from ..predictors.text import TextPredictor
-from ..tables import markdown_table
 from ..tasks.head import read_head
 
 
@@ -67,13 +66,13 @@ class TokenCalibration:
     after: dict[str, Measured]
     parts: Parts
     weights: str
+    #: Sources and references of the rows that fitted nothing.
+    held_out: list[tuple[str, str]] = field(default_factory=list)
 
     def table(self) -> str:
         """Before and after, with intervals."""
-        columns = [["reference tokens", *(metric_info(name, "text").heading for name in self.before)]]
-        for heading, metrics in (("before", self.before), (f"after: {self.name}", self.after)):
-            columns.append([heading, *(format_metric(entry, name, "text") for name, entry in metrics.items())])
-        return markdown_table([list(line) for line in zip(*columns, strict=True)])
+        columns = {"before": self.before, f"after: {self.name}": self.after}
+        return metrics_table("reference tokens", columns, "text")
 
     def summary(self) -> str:
         """The token calibrator, before and after, in a few lines and a table."""
@@ -145,7 +144,8 @@ def calibrate_tokens(
     calibrator = fitted.calibrators[fitted.chosen]
     held_out = _collect(predictor, sources, references, parts.certify)
     before, after = (_measure(held_out, entry) for entry in (None, calibrator))
-    return TokenCalibration(fitted.chosen, calibrator, before, after, parts, predictor.fingerprint())
+    pairs = [(sources[row], references[row]) for row in parts.certify]
+    return TokenCalibration(fitted.chosen, calibrator, before, after, parts, predictor.fingerprint(), pairs)
 
 
 def _fit(tokens: HeldOutTokens, name: str) -> dict[str, Any]:

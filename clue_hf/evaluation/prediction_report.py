@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from ..files import write_lines
-from ..metrics import metric_info
+from ..metrics import CONFORMAL_METRICS, metric_info
 from ..metrics.content import ReportContent
 from ..pages import environment
+from ..posthoc import Conformal
 from ..posthoc.stored import Stored
 from ..tables import markdown_table
 from .report import Differences, SavedReport, p_value_cell
@@ -31,6 +33,9 @@ class PredictionReport(SavedReport, Generic[Predictions]):
     calibration_metric: ClassVar[str]
     #: How to read the table.
     reading: ClassVar[str]
+    #: What prediction sets or intervals are called, and their groups.
+    conformal_title: ClassVar[str]
+    conformal_groups: ClassVar[str]
 
     raw: Predictions
     calibrated: Predictions | None
@@ -54,6 +59,33 @@ class PredictionReport(SavedReport, Generic[Predictions]):
         yield self.table()
         yield f"Uncertainty: {description['uncertainty']}. Intervals: {description['interval']}. {self.reading}"
         yield from self.remarks()
+        if "conformal" in self.metrics:
+            yield f"## {self.conformal_title}"
+            yield self.conformal_sentence()
+            yield self._metric_table(("predictions", self.conformal_groups), self.conformal(), self.conformal_metrics)
+
+    # ---- prediction sets and intervals ----
+
+    @property
+    def conformal_metrics(self) -> tuple[str, ...]:
+        """The metrics of prediction sets or intervals."""
+        return CONFORMAL_METRICS[self.kind]
+
+    def conformal(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """The metrics of each kind of predictions, of all rows and of groups by the size of their set or interval."""
+        return {
+            (kind, group): metrics
+            for kind, groups in self.metrics.get("conformal", {}).items()
+            for group, metrics in groups.items()
+        }
+
+    def conformal_sentence(self) -> str:
+        """How the prediction sets or intervals were made."""
+        fitted = Conformal.from_dict(next(iter(self.description["conformal"].values())))
+        return (
+            f"{fitted.name}, fitted on {fitted.n:,} calibration rows to hold the truth of a new row like them with a "
+            f"probability of at least {fitted.coverage:g}, over all rows. Groups of rows may have more or less."
+        )
 
     @abstractmethod
     def _opening(self) -> str:
@@ -169,7 +201,10 @@ class PredictionReport(SavedReport, Generic[Predictions]):
         calibrator = folder / CALIBRATOR
         with open(folder / PREDICTIONS, encoding="utf-8") as file:
             lines = [json.loads(line) for line in file]
-        return cls._read(content, lines, calibrator if calibrator.exists() else None)
+        report = cls._read(content, lines, calibrator if calibrator.exists() else None)
+        for kind, fitted in content.description.get("conformal", {}).items():
+            setattr(report, kind, replace(report.kinds[kind], conformal=Conformal.from_dict(fitted)))  # type: ignore[type-var]
+        return report
 
     @classmethod
     @abstractmethod

@@ -11,7 +11,7 @@ from ..metrics.quality import QUALITIES
 from ..objectives import OBJECTIVES
 from ..posthoc.error_predictor import ERROR_PREDICTORS
 from ..posthoc.rules import EVERY_CALIBRATOR
-from ..scorers import SCORERS
+from ..scorers import unfitted_names
 from ..settings import check_minimum, known_names, setting
 
 
@@ -50,7 +50,8 @@ class RunArguments:
 
     def __post_init__(self) -> None:
         check_choice("quality", self.quality, (*QUALITIES, "none"))
-        self.eval_uncertainty_scorers = known_names("eval_uncertainty_scorers", self.eval_uncertainty_scorers, SCORERS)
+        names = known_names("eval_uncertainty_scorers", self.eval_uncertainty_scorers, unfitted_names())
+        self.eval_uncertainty_scorers = names
         if self.eval_uncertainty and self.quality == "none":
             raise ValueError("`eval_uncertainty` needs a `quality` to judge the outputs by.")
         check_choice("token_calibrator", self.token_calibrator, (*TOKEN_CALIBRATORS, "auto"))

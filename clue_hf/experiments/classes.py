@@ -28,7 +28,7 @@ from ..metrics import (
 from ..models.arguments import VISION, make_classifier, make_regressor
 from ..models.loading import load_config
 from ..posthoc import CALIBRATORS, ErrorNormalizer, ensemble_probabilities
-from ..predictors.classes import ClassPredictor
+from ..predictors.classes import ClassPredictions, ClassPredictor
 from ..trainer import CLUETrainer
 from .predictions import VALIDATION, Outcome, PredictingExperiment
 
@@ -179,7 +179,8 @@ class ClassificationExperiment(PredictingExperiment):
 
     def compared_columns(self, view: str) -> dict[str, dict[str, str]]:
         flipped = ("error", *FLIP_COLUMNS) if len(self.names) == 2 else ()
-        return {"": self.headings([*flipped, *COLUMNS, *(() if view in self.report_splits else OOD_COLUMNS)])}
+        shifted = () if view in self.report_splits else OOD_COLUMNS
+        return {"": self.headings([*flipped, *COLUMNS, *self.conformal_columns, *shifted])}
 
     def measure(self, view: str, outcomes: Callable[[str], Outcome], resamples: int) -> dict[str, Measured]:
         outcome, tau = outcomes(view), None
@@ -193,6 +194,9 @@ class ClassificationExperiment(PredictingExperiment):
             return measured
         inside = outcomes(next(split for split in self.report_splits if view.startswith(f"{split}-")))
         return {**measured, **ood_report(_uncertainty(inside), uncertainty, resamples)}
+
+    def predictions(self, outcome: Outcome) -> ClassPredictions:
+        return ClassPredictions(np.exp(outcome["log_probabilities"]), outcome["labels"])
 
     def judged(self, outcome: Outcome) -> tuple[dict[str, np.ndarray], np.ndarray]:
         return {"uncertainty": _uncertainty(outcome)}, 1.0 - _wrong(outcome)

@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 from transformers.utils import logging
 
+from ..deploy.arguments import ConformalArguments
 from ..errors import UserError
 from ..files import write_json
+from ..metrics import Measured
 from ..objectives import OBJECTIVES
 from ..pages import environment
 from ..pages.selection import png_uri
 from ..posthoc.error_predictor import ERROR_PREDICTORS
 from ..posthoc.rules import EVERY_CALIBRATOR
-from ..scorers import SCORERS
+from ..scorers import DEFAULT_SCORERS, unfitted_names
 from ..settings import check_minimum, known_names, parse_fractions, setting
 from .arguments import CorruptionArguments
 from .cells import Cell, Method, by_method, is_main_process, make_cells, run_cells
@@ -47,7 +49,7 @@ Outcomes = Callable[[str], Outcome]
 
 
 @dataclass
-class CompareArguments(CorruptionArguments):
+class CompareArguments(CorruptionArguments, ConformalArguments):
     """What to compare."""
 
     methods: list[str] = setting(
@@ -60,12 +62,13 @@ class CompareArguments(CorruptionArguments):
     alphas: list[str] = setting(
         [], "clue: several weights of the error, each a method of its own; also as --alpha 0.5,0.9."
     )
-    scorers: list[str] = setting(list(SCORERS), f"Texts: scorers to compare: {', '.join(SCORERS)}.")
+    scorers: list[str] = setting(list(DEFAULT_SCORERS), f"Texts: scorers to compare: {', '.join(DEFAULT_SCORERS)}.")
     num_samples: int = setting(10, "Texts: number of samples per source, for the scorers that need them.")
     resamples: int = setting(1000, "Number of bootstrap resamples of the intervals.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        ConformalArguments.__post_init__(self)
         names = [name for text in self.methods for name in text.split(",") if name]
         if self.alphas:
             weighted = [f"clue:alpha={alpha:g}" for alpha in parse_fractions("alphas", self.alphas)]
@@ -88,7 +91,7 @@ class CompareArguments(CorruptionArguments):
         others = (*self.fitted, self.error_predictor)
         self.trained = [Method.parse(name) for name in names if name not in others and "+" not in name]
         check_minimum(1, seeds=self.seeds, num_samples=self.num_samples)
-        self.scorers = known_names("scorers", self.scorers, SCORERS)
+        self.scorers = known_names("scorers", self.scorers, unfitted_names())
 
     def token_calibrators(self, baseline: str) -> list[tuple[str, str]]:
         """Which token calibrator follows which method; one without a method follows the baseline."""
@@ -167,10 +170,7 @@ class Comparison:
     def compare(self, view: str) -> ComparedView:
         """The methods on one view."""
         outcomes, experiment = self.outcomes(), self.experiment
-        measured = {
-            name: [experiment.measure(view, seed, self.arguments.resamples) for seed in seeds]
-            for name, seeds in outcomes.items()
-        }
+        measured = {name: [self._measure(view, name, seed) for seed in seeds] for name, seeds in outcomes.items()}
         for runs in measured.values():
             for run, plain in zip(runs, measured[self.baseline], strict=False):
                 run.update(experiment.measure_difference(run, plain))
@@ -189,12 +189,29 @@ class Comparison:
             curve_label=experiment.curve_label,
             tradeoffs=experiment.tradeoffs,
             higher=experiment.higher,
-            reading=experiment.reading,
+            reading=experiment.reading + self._reading_of_conformal(),
             definitions=experiment.definitions,
             seeds=self.arguments.seeds,
             command=experiment.command,
             left_out=experiment.bad_rows.summaries(),
             surroundings=f"{_surroundings([cell.record() for cell in self.cells])}; {self.effort()}",
+        )
+
+    def _measure(self, view: str, name: str, outcomes: Outcomes) -> dict[str, Measured]:
+        """The metrics of a method with one seed."""
+        experiment, resamples = self.experiment, self.arguments.resamples
+        measured = experiment.measure(view, outcomes, resamples)
+        if self.arguments.conformal and isinstance(experiment, PredictingExperiment):
+            predicts_errors = name == f"{self.baseline} + {self.arguments.error_predictor}"
+            measured |= experiment.measure_conformal(view, outcomes, resamples, predicts_errors)
+        return measured
+
+    def _reading_of_conformal(self) -> str:
+        if self.arguments.conformal is None:
+            return ""
+        return (
+            f"\nConformal: {self.arguments.conformal}, fitted on half of the validation rows for a coverage of "
+            f"{self.arguments.chosen_coverage:g}; calibrators were fitted on the other half."
         )
 
     def costs(self) -> dict[str, dict[str, float]]:
@@ -222,7 +239,7 @@ class Comparison:
 
 
 def _calibrated(experiment: PredictingExperiment, name: str, cell: Cell) -> Outcomes:
-    calibrator = experiment.fit(name, cell.outcome(VALIDATION))
+    calibrator = experiment.fit(name, experiment.fitting_rows(cell.outcome(VALIDATION)))
     return lambda view: experiment.calibrated(calibrator, cell.outcome(view))
 
 

@@ -76,7 +76,8 @@ def _seed_draws(seeds: int, resamples: int, seed: int) -> np.ndarray:
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Holm's correction: the k-th smallest of m p-values times m - k + 1, never falling, at most 1."""
+    """Holm's correction: the k-th smallest of m p-values times m - k + 1, never falling, at most 1; without nan."""
+    p_values = {name: p_value for name, p_value in p_values.items() if not np.isnan(p_value)}
     corrected, largest = {}, 0.0
     for rank, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[name]))

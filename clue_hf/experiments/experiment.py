@@ -24,7 +24,7 @@ from ..models.arguments import LoraArguments, ModelArguments
 from ..models.uncertainty_file import UNCERTAINTY_FILE
 from ..objectives import OBJECTIVES, check_suits
 from ..posthoc.error_predictor import ERROR_PREDICTORS
-from ..posthoc.rules import CALIBRATORS_BY_FAMILY
+from ..posthoc.rules import CALIBRATORS_BY_FAMILY, check_posthoc
 from ..tables import markdown_table
 from ..trainer import CLUETrainer
 from ..training.checkpoints import checkpoints
@@ -139,6 +139,7 @@ class Experiment(ABC):
                 )
         for method in arguments.trained:
             check_suits(method.objective, self.task)
+        check_posthoc(self.family, conformal=arguments.conformal)
         if arguments.corruptions and not self.images:
             raise UserError("corruption is for images.")
 

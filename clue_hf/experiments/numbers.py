@@ -17,7 +17,7 @@ from ..inputs.table_preprocessor import TablePreprocessor
 from ..metrics import METRICS, Measured, metric_definitions, regression_report
 from ..models.arguments import make_regressor, make_tabular_regressor, reads_table
 from ..posthoc import QuantileCalibrator
-from ..predictors.numbers import NumberPredictor
+from ..predictors.numbers import NumberPredictor, RegressionPredictions
 from ..trainer import CLUETrainer
 from .experiment import Outcome, needs_variance_head
 from .predictions import PredictingExperiment
@@ -123,6 +123,10 @@ class RegressionExperiment(PredictingExperiment):
         mean, std, labels = outcome["mean"], np.sqrt(outcome["variance"]), outcome["labels"]
         pit, floor = outcome.get("pit"), self._floor
         return regression_report(mean, std, labels, pit, resamples=resamples, min_variance=floor)
+
+    def predictions(self, outcome: Outcome) -> RegressionPredictions:
+        std = np.sqrt(np.maximum(outcome["variance"], self._floor))
+        return RegressionPredictions(outcome["mean"], std, outcome["labels"])
 
     def judged(self, outcome: Outcome) -> tuple[dict[str, np.ndarray], np.ndarray]:
         return {"variance": outcome["variance"]}, -((outcome["labels"] - outcome["mean"]) ** 2)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,19 @@ from ..errors import UserError
 from ..inputs.base import Inputs
 from ..inputs.images import make_transform
 from ..inputs.labels import Labelled
+from ..metrics import CONFORMAL_METRICS, Measured
+from ..metrics.conformal import ALL
 from ..models.arguments import VISION
 from ..models.ensemble import Ensemble
 from ..models.loading import load_image_processor, load_tokenizer
 from ..models.uncertainty_file import write_uncertainty
 from ..posthoc import ErrorPredictor
+from ..posthoc.conformal import COVERAGE
 from ..posthoc.error_predictor import halves
 from ..posthoc.rules import check_posthoc
 from ..predictors.base import predict_rows
+from ..predictors.classes import ClassPredictions
+from ..predictors.numbers import RegressionPredictions
 from ..tasks.passes import PassTask
 from ..trainer import CLUETrainer
 from .arguments import RunArguments
@@ -40,6 +46,9 @@ class PredictingExperiment(Experiment):
 
     #: Reads the rows of the splits, as it does in use.
     inputs: Inputs
+    #: A comparison's method of conformal prediction, and its coverage.
+    conformal: str | None = None
+    coverage: float = COVERAGE
 
     def datasets(self) -> Iterator[tuple[str, Any]]:
         """What to predict for, by name: the validation data, the splits to report on, and what is made of them."""
@@ -218,13 +227,48 @@ class PredictingExperiment(Experiment):
         super().check_comparison(arguments)
         if VALIDATION not in self.splits:
             raise UserError("A comparison needs validation data: give a split or file, or set validation_fraction.")
+        self.conformal, self.coverage = arguments.conformal, arguments.chosen_coverage
 
     def views(self, trainer: CLUETrainer) -> Iterator[tuple[str, Outcome]]:
         for view, data in self.datasets():
             yield view, self.predict(trainer, self.labelled(data, view), f"Predicting {view}")
 
     def compared_columns(self, view: str) -> dict[str, dict[str, str]]:
-        return {"": self.headings(self.columns)}
+        return {"": self.headings([*self.columns, *self.conformal_columns])}
+
+    @property
+    def conformal_columns(self) -> Sequence[str]:
+        """Coverage and size of prediction sets or intervals, if they are asked for."""
+        return CONFORMAL_METRICS[self.family][:2] if self.conformal else ()
+
+    @abstractmethod
+    def predictions(self, outcome: Outcome) -> ClassPredictions | RegressionPredictions:
+        """The predictions that an outcome holds."""
+
+    def fitting_rows(self, validation: Outcome) -> Outcome:
+        """The validation rows that calibrators are fitted on: all, or the half that certifies no prediction sets."""
+        if self.conformal is None:
+            return validation
+        rows, _ = halves(len(validation["labels"]))
+        return {name: values[rows] for name, values in validation.items()}
+
+    def measure_conformal(
+        self, view: str, outcomes: Callable[[str], Outcome], resamples: int, predicts_errors: bool
+    ) -> dict[str, Measured]:
+        """
+        Coverage and size of the prediction sets or intervals, fitted on the validation rows that no calibrator was
+        fitted on; undefined for a variance that was fitted on all of them.
+        """
+        outcome = outcomes(view)
+        if predicts_errors and self.family == "numbers":
+            reason, nothing = "its variance was fitted on all validation rows", np.full(resamples, np.nan)
+            none = Measured.from_resamples(np.nan, nothing, len(outcome["labels"]), reason)
+            return dict.fromkeys(self.conformal_columns, none)
+        validation = outcomes(VALIDATION)
+        known, labels = self.predictions(validation), validation["labels"]
+        fitted = known.fit_conformal(str(self.conformal), labels, self.coverage, halves(len(labels))[1])
+        report = replace(self.predictions(outcome), conformal=fitted).conformal_report(resamples)  # type: ignore[arg-type]
+        return {name: report[ALL][name] for name in self.conformal_columns}
 
     @abstractmethod
     def ensembled(self, members: list[Outcome]) -> Outcome:

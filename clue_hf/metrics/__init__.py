@@ -13,6 +13,7 @@ from .classification import (
     negative_log_likelihood,
     normalized_entropy,
 )
+from .conformal import CONFORMAL_METRICS, conformal_interval_report, prediction_set_report
 from .measured import Measured, interval_description, read_metrics
 from .modules import module_path
 from .ood import ood_detection, ood_report
@@ -24,7 +25,15 @@ from .quality import (
     quality_signature,
     sentence_quality,
 )
-from .registry import METRICS, MetricInfo, format_interval, format_metric, metric_definitions, metric_info
+from .registry import (
+    METRICS,
+    MetricInfo,
+    format_interval,
+    format_metric,
+    metric_definitions,
+    metric_info,
+    metrics_table,
+)
 from .regression import (
     ause,
     calibration_error_of_pit,
@@ -71,6 +80,7 @@ from .separation import (
 
 
 __all__ = [
+    "CONFORMAL_METRICS",
     "METRICS",
     "QUALITIES",
     "Measured",
@@ -91,6 +101,7 @@ __all__ = [
     "classwise_calibration_error",
     "cluster_mean_interval",
     "confidence_calibration_error",
+    "conformal_interval_report",
     "corpus_quality",
     "corpus_quality_interval",
     "corr_error_pe",
@@ -112,6 +123,7 @@ __all__ = [
     "mean_std",
     "metric_definitions",
     "metric_info",
+    "metrics_table",
     "module_path",
     "negative_log_likelihood",
     "normalized_entropy",
@@ -122,6 +134,7 @@ __all__ = [
     "paired_regression_differences",
     "paired_rejection_differences",
     "prediction_rejection_ratio",
+    "prediction_set_report",
     "probability_integral_transform",
     "quality_signature",
     "read_metrics",

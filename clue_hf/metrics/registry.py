@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from ..tables import format_number
+from ..tables import format_number, markdown_table
 from .measured import Entry
 from .quality import QUALITIES
 
@@ -83,6 +83,8 @@ METRICS: dict[str, dict[str, MetricInfo]] = {
            "four of five folds, against quality: 15 equal-width bins, sum |B|/n |mean quality - mean confidence|"),
         _M("true_entropy_correlation", "true entropy correlation", 1, "Spearman rank correlation of the scores with "
            "the true entropy of the targets"),
+        _M("prr_gain", "PRR gain", 1, "PRR of the learned score minus that of the best single scorer when it was "
+           "fitted"),
         _M("error", "error", -1, "cross-entropy per reference token, nats", "nats"),
         _M("uncertainty", "uncertainty", 0, "entropy of the next-token distribution at the reference tokens, nats",
            "nats"),
@@ -142,6 +144,10 @@ METRICS: dict[str, dict[str, MetricInfo]] = {
         _M("flip_tpr", "TPR after flip", 1, "true positive rate after the flip"),
         _M("flip_tnr", "TNR after flip", 1, "true negative rate after the flip"),
         _M("mean_uncertainty", "mean uncertainty", 0, "mean of the uncertainty, from 0 (certain) to 1 (uniform)"),
+        _M("conformal_coverage", "conformal coverage", 0, "share of rows whose conformal prediction set holds "
+           "the label"),
+        _M("prediction_set_size", "set size", -1, "mean number of classes in the conformal prediction sets"),
+        _M("group_share", "share of rows", 0, "share of rows whose prediction set is of this size"),
         _M("ood_auroc", "OOD AUROC", 1, "chance that an example from out of distribution is more uncertain than one "
            "from within, ties half"),
         _M("ood_aupr", "OOD AUPR", 1, "average precision of the uncertainty, examples from out of distribution being "
@@ -173,6 +179,9 @@ METRICS: dict[str, dict[str, MetricInfo]] = {
         _M("corr_error_var", "corr(error, variance)", 1, "Pearson correlation of the squared error with the variance"),
         _M("mean_std", "mean std", 0, "mean of the standard deviation", "target"),
         _M("sharpness", "sharpness", 0, "root of the mean variance", "target"),
+        _M("conformal_coverage", "conformal coverage", 0, "share of targets within the conformal interval"),
+        _M("interval_width", "interval width", -1, "mean width of the conformal intervals", "target"),
+        _M("group_share", "share of rows", 0, "share of rows whose interval is in this third of the widths"),
     ),
 }  # fmt: skip
 
@@ -247,6 +256,17 @@ def format_interval(
     """The interval of a metric alone, with the digits of [`format_metric`]; nothing where it has none."""
     texts = _number_texts(entry or {}, name, kind, "", minus)
     return interval.format(*texts[1:]) if len(texts) == 3 else ""
+
+
+def metrics_table(corner: str, columns: Mapping[str, Mapping[str, Entry]], kind: str = "") -> str:
+    """The same metrics of several things as a markdown table: a line for each metric, a column for each thing."""
+    names = list(next(iter(columns.values())))
+    lines = [[corner, *columns]]
+    lines += [
+        [metric_info(name, kind).heading, *(format_metric(part[name], name, kind) for part in columns.values())]
+        for name in names
+    ]
+    return markdown_table(lines)
 
 
 def _number_texts(entry: Entry, name: str, kind: str, sign: str, minus: str) -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import UserError
 from ..models.uncertainty_file import damaged, read_uncertainty, write_uncertainty
 from ..versions import package_versions
-from . import AbstentionThreshold, AbstentionThresholds, IsotonicConfidence, ReferenceQuantiles
+from . import AbstentionThreshold, AbstentionThresholds, Conformal, IsotonicConfidence, ReferenceQuantiles
 from . import reference_quantiles as quantiles_of
 from .stored import Stored, reading_part
 
@@ -24,6 +24,7 @@ FITTED: dict[str, type[Stored]] = {
     "reference_quantiles": ReferenceQuantiles,
     "confidence": IsotonicConfidence,
     "abstention": AbstentionThresholds,
+    "conformal": Conformal,
 }
 
 
@@ -44,6 +45,8 @@ class UncertaintyCalibration:
             From uncertainty to expected quality.
         abstention ([`~clue_hf.posthoc.AbstentionThresholds`], *optional*):
             Above which uncertainties not to answer.
+        conformal ([`~clue_hf.posthoc.Conformal`], *optional*):
+            Classes and numbers: how large prediction sets or intervals must be.
         data (`dict`):
             `name` and `rows` of the data that all this was fitted on.
         definitions (`dict`):
@@ -59,6 +62,7 @@ class UncertaintyCalibration:
     reference_quantiles: ReferenceQuantiles
     confidence: IsotonicConfidence | None = None
     abstention: AbstentionThresholds | None = None
+    conformal: Conformal | None = None
     data: dict[str, Any] = field(default_factory=dict)
     definitions: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
@@ -80,7 +84,8 @@ class UncertaintyCalibration:
         """
         From an uncertainty and a quality in [0, 1] for each row of calibration data; the loss is 1 - quality. Without
         qualities there is neither a confidence nor a threshold. The confidence is fitted on other rows where their
-        uncertainty and quality are given (`fitting`). `descriptions` are `data`, `definitions` and `weights`.
+        uncertainty and quality are given (`fitting`). `descriptions` are `conformal`, `data`, `definitions` and
+        `weights`.
         """
         quantiles, confidence, abstention = quantiles_of(uncertainty), None, None
         if quality is not None:

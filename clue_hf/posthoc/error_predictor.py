@@ -83,8 +83,8 @@ class ErrorPredictor:
 
 def halves(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """
-    Two parts of validation rows, drawn at random: one for the error predictor, the other for a calibrator of the
-    variance that it predicts, which must not have fitted it.
+    Two parts of validation rows, drawn at random: one for an error predictor (or a calibrator), the other for a
+    calibrator of the variance that it predicts (or for prediction sets), which must not have fitted it.
     """
     order = np.random.default_rng(seed).permutation(count)
     return np.sort(order[: (count + 1) // 2]), np.sort(order[(count + 1) // 2 :])

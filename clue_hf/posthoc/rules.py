@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import UserError
 from .calibrators import CALIBRATORS
+from .conformal import CONFORMAL, PredictionSets
 from .error_predictor import ERROR_PREDICTORS
 from .quantile import QuantileCalibrator
 
@@ -18,6 +19,12 @@ CALIBRATORS_BY_FAMILY: dict[str, dict[str, Any]] = {
     "numbers": {QuantileCalibrator.name: QuantileCalibrator},
 }
 EVERY_CALIBRATOR = ChainMap(*reversed(CALIBRATORS_BY_FAMILY.values()))  # which begins with the last of them
+#: Methods of conformal prediction by what a model predicts, and by name.
+CONFORMAL_BY_FAMILY: dict[str, dict[str, Any]] = {
+    "text": {},
+    "classes": {name: method for name, method in CONFORMAL.items() if issubclass(method, PredictionSets)},
+    "numbers": {name: method for name, method in CONFORMAL.items() if not issubclass(method, PredictionSets)},
+}
 
 
 def check_posthoc(
@@ -27,6 +34,7 @@ def check_posthoc(
     ensemble: int = 1,
     has_validation: bool = True,
     token_calibrator: str = "none",
+    conformal: str | None = None,
 ) -> None:
     """
     Raises where something cannot follow the training of a model that predicts texts, classes or numbers.
@@ -42,16 +50,26 @@ def check_posthoc(
             Whether there is validation data to fit them on.
         token_calibrator (`str`, *optional*, defaults to `"none"`):
             What is to calibrate the tokens of a language model.
+        conformal (`str`, *optional*):
+            A method of conformal prediction.
     """
-    options = {"calibrator": calibrator, "error_predictor": error_predictor, "ensemble": ensemble > 1 or None}
+    options = {
+        "calibrator": calibrator,
+        "error_predictor": error_predictor,
+        "ensemble": ensemble > 1 or None,
+        "conformal": conformal,
+    }
     chosen = [name for name, value in options.items() if value is not None]
     if family == "text" and chosen:
         raise UserError(f"{chosen[0]} is not supported for language models.")
-    if calibrator is not None and calibrator not in CALIBRATORS_BY_FAMILY[family]:
-        raise UserError(
-            f"The calibrator {calibrator!r} is not supported for models that predict {family}: use "
-            f"{', '.join(CALIBRATORS_BY_FAMILY[family])}."
-        )
+    known = {"calibrator": CALIBRATORS_BY_FAMILY[family], "conformal": CONFORMAL_BY_FAMILY[family]}
+    for option, names in known.items():
+        name = options[option]
+        if name is not None and name not in names:
+            what = "calibrator" if option == "calibrator" else "conformal method"
+            raise UserError(
+                f"The {what} {name!r} is not supported for models that predict {family}: use {', '.join(names)}."
+            )
     if error_predictor is not None and error_predictor not in ERROR_PREDICTORS:
         raise UserError(f"error_predictor must be one of {', '.join(ERROR_PREDICTORS)}, not {error_predictor!r}.")
     if token_calibrator != "none" and family != "text":

@@ -10,7 +10,8 @@ from transformers.utils import logging
 from ..models.loading import load_regressor
 from ..models.uncertainty_file import damaged
 from .error_predictor import ErrorNormalizer, ErrorPredictor
-from .rules import CALIBRATORS_BY_FAMILY
+from .learned import LearnedScore
+from .rules import CALIBRATORS_BY_FAMILY, CONFORMAL_BY_FAMILY
 from .stored import reading_part
 from .token_temperature import STORED_TOKEN_CALIBRATORS
 
@@ -54,6 +55,15 @@ def stored_calibrator(name: str, stored: dict[str, Any], numbers: bool) -> Any:
         return calibrators[content["name"]].from_checked_dict(content)
 
 
+def stored_conformal(name: str, stored: dict[str, Any], numbers: bool) -> Any:
+    """The prediction sets (or, of `numbers`, intervals) that a model was calibrated for."""
+    content = stored.get("conformal")
+    if content is None:
+        return None
+    with reading_part(name, "conformal"):
+        return CONFORMAL_BY_FAMILY["numbers" if numbers else "classes"][content["name"]].from_checked_dict(content)
+
+
 def stored_token_calibrator(name: str, stored: dict[str, Any], model: Any) -> Any:
     """The token calibrator that was saved with a language model; raises where it is that of another one."""
     content = stored.get("token_calibrator")
@@ -63,6 +73,15 @@ def stored_token_calibrator(name: str, stored: dict[str, Any], model: Any) -> An
         calibrator = STORED_TOKEN_CALIBRATORS[content["name"]].from_checked_dict(content)
         calibrator.check_model(model)
         return calibrator
+
+
+def stored_learned_score(name: str, stored: dict[str, Any]) -> LearnedScore | None:
+    """The learned score that was saved with a language model."""
+    content = stored.get("learned_score")
+    if content is None:
+        return None
+    with reading_part(name, "learned_score", advice="Fit it again: clue-hf calibrate --scorer learned"):
+        return LearnedScore.from_checked_dict(content)
 
 
 def stored_error_predictor(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -79,9 +80,10 @@ class RowPredictor(Predictor):
         task: PassTask,
         calibrator: Any = None,
         error_predictor: ErrorPredictor | None = None,
+        conformal: Any = None,
     ) -> None:
         self.model, self.inputs, self.task = model, inputs, task
-        self.calibrator, self.error_predictor = calibrator, error_predictor
+        self.calibrator, self.error_predictor, self.conformal = calibrator, error_predictor, conformal
         self.processing_class = inputs.processing_class
         used = {name: getattr(inputs.settings, name) for name in inputs.used_settings}
         self.settings = {"mc_samples": task.mc_samples, **used}
@@ -112,10 +114,11 @@ class RowPredictor(Predictor):
         """What the model says of some rows, before its calibrator; `options` are those of [`run`]."""
 
     def calibrated(self, rows: Rows, batch_size: int, first_row: int, description: str | None = None) -> Any:
-        """What the model says of some rows, after its calibrator."""
+        """What the model says of some rows, after its calibrator, with its prediction sets or intervals."""
         numbers = np.arange(first_row, first_row + len(rows))
         predictions = self.raw(rows, batch_size, numbers=numbers, description=description)
-        return predictions if self.calibrator is None else predictions.calibrated(self.calibrator)
+        predictions = predictions if self.calibrator is None else predictions.calibrated(self.calibrator)
+        return replace(predictions, conformal=self.conformal)
 
     def predict(self, inputs: Any, batch_size: int, first_row: int = 0, **options: Any) -> tuple[list[Answer], bool]:
         single = self.inputs.is_single(inputs)
@@ -124,9 +127,13 @@ class RowPredictor(Predictor):
             logger.warning_once(note)
         return self.answers(rows, batch_size, first_row, **options) if len(rows) else [], single
 
-    @abstractmethod
     def answers(self, rows: Rows, batch_size: int, first_row: int, **options: Any) -> list[Answer]:
         """What the pipeline answers to some rows."""
+        return self.answered(self.calibrated(rows, batch_size, first_row), **options)
+
+    @abstractmethod
+    def answered(self, predictions: Any, **options: Any) -> list[Answer]:
+        """What the pipeline answers, from what [`calibrated`] gave."""
 
 
 @torch.no_grad()

@@ -14,16 +14,20 @@ from scipy.special import ndtri
 from ..errors import UserError
 from ..inputs.base import Inputs, Rows
 from ..inputs.labels import target_scale
+from ..metrics import Measured, conformal_interval_report
 from ..metrics.regression import Forecasts
 from ..models.ensemble import Ensemble
 from ..models.kind import has_variance_head
-from ..posthoc import ErrorPredictor, QuantileCalibrator
+from ..posthoc import ErrorPredictor, QuantileCalibrator, ScaledIntervals
+from ..posthoc.rules import CONFORMAL_BY_FAMILY
 from ..tasks import RegressionTask
 from .base import SEED, Answer, RowPredictor, chosen_passes
 
 
 #: Probabilities of the intervals that are written for every row.
 LEVELS = (0.5, 0.9, 0.95)
+#: Probability of an interval unless another is asked for.
+LEVEL = 0.95
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ class RegressionPredictions:
             What made these predictions of the `raw` ones.
         raw ([`RegressionPredictions`], *optional*):
             The predictions before the calibrator.
+        conformal ([`~clue_hf.posthoc.ScaledIntervals`], *optional*):
+            What makes conformal intervals of these predictions.
 
     Example:
 
@@ -66,6 +72,7 @@ class RegressionPredictions:
     notes: Sequence[str] = ()
     calibrator: QuantileCalibrator | None = None
     raw: RegressionPredictions | None = None
+    conformal: ScaledIntervals | None = None
 
     def __len__(self) -> int:
         return len(self.mean)
@@ -90,7 +97,7 @@ class RegressionPredictions:
         """The squared error of each row."""
         return self.forecasts.error
 
-    def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+    def interval(self, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
         """Lower and upper ends of the central intervals that should hold the target with the probability `level`."""
         check_levels([level])
         if self.calibrator is not None and self.raw is not None:
@@ -98,10 +105,27 @@ class RegressionPredictions:
         half = self.std * ndtri((1 + level) / 2)
         return self.mean - half, self.mean + half
 
+    def conformal_interval(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper ends of the conformal intervals; raises where there are none."""
+        if self.conformal is None:
+            raise ValueError("The model has no conformal intervals: clue-hf calibrate MODEL --conformal scaled")
+        return self.conformal(self.mean, self.std)
+
+    def conformal_report(self, resamples: int) -> dict[str, dict[str, Measured]]:
+        """Coverage and width of the conformal intervals."""
+        return conformal_interval_report(*self.conformal_interval(), self.forecasts.target, resamples)
+
+    def fit_conformal(
+        self, method: str, target: np.ndarray, coverage: float, rows: Any = slice(None)
+    ) -> ScaledIntervals:
+        """Conformal intervals, fitted to the targets of these rows, or of some of them."""
+        fit = CONFORMAL_BY_FAMILY["numbers"][method].fit
+        return fit(self.mean[rows], self.std[rows], target[rows], coverage)
+
     def calibrated(self, calibrator: QuantileCalibrator) -> RegressionPredictions:
         """These predictions after a calibrator."""
         mean, std = calibrator.mean(self.mean, self.std), calibrator.std(self.mean, self.std)
-        return replace(self, mean=mean, std=std, calibrator=calibrator, raw=self)
+        return replace(self, mean=mean, std=std, calibrator=calibrator, raw=self, conformal=None)
 
     def columns(self) -> dict[str, np.ndarray]:
         """Columns of a table: `mean`, `std`, and the ends of the intervals, such as `low_90` and `high_90`."""
@@ -133,12 +157,13 @@ class NumberPredictor(RowPredictor):
         error_predictor: ErrorPredictor | None = None,
         min_variance: float = 1e-6,
         seed: int = SEED,
+        conformal: ScaledIntervals | None = None,
     ) -> None:
         if not 0 < min_variance < np.inf:
             raise ValueError(f"`min_variance` must be above 0, but is {min_variance}.")
         # the floor is applied, and counted, in `raw`
         task = RegressionTask(model, chosen_passes(model, mc_samples, "regression"), seed, min_variance=0.0)
-        super().__init__(model, inputs, task, calibrator, error_predictor)
+        super().__init__(model, inputs, task, calibrator, error_predictor, conformal)
         self.scale, self.min_variance = target_scale(model.config, inputs.processing_class), min_variance
 
     @property
@@ -171,18 +196,12 @@ class NumberPredictor(RowPredictor):
         mean = mean * self.scale.std + self.scale.mean
         return RegressionPredictions(mean, std, target, tuple(levels), clamped, tuple(rows.notes))
 
-    def answers(
-        self,
-        rows: Rows,
-        batch_size: int,
-        first_row: int,
-        description: str | None = None,
-        level: float = 0.95,
-        **options: Any,
-    ) -> list[Answer]:
-        check_levels([level])
-        predictions = self.calibrated(rows, batch_size, first_row, description)
-        low, high = predictions.interval(level)
+    def answered(self, predictions: RegressionPredictions, level: float | None = None, **options: Any) -> list[Answer]:
+        """The interval is the conformal one where there is one and no `level` is asked for."""
+        if level is None and predictions.conformal is not None:
+            low, high = predictions.conformal_interval()
+        else:
+            low, high = predictions.interval(LEVEL if level is None else level)
         columns = (values.tolist() for values in (predictions.mean, predictions.std, low, high))
         return [
             {"mean": mean, "std": std, "interval": [lower, upper], "uncertainty": std}

@@ -18,8 +18,9 @@ from clue_hf import generate_with_uncertainty, pipeline
 from clue_hf.cli.main import main
 from clue_hf.data.embedded.diabetes import load_diabetes_splits
 from clue_hf.data.embedded.phrases import phrase_rows
+from clue_hf.evaluation import ClassificationEvaluator
 from clue_hf.metrics import sentence_quality
-from clue_hf.models.loading import load_text_model, load_tokenizer
+from clue_hf.models.loading import load_classifier, load_image_processor, load_text_model, load_tokenizer
 from clue_hf.models.uncertainty_file import UNCERTAINTY_FILE, read_uncertainty, write_uncertainty
 from clue_hf.posthoc import AbstentionThresholds, TemperatureCalibrator, reference_quantiles
 from clue_hf.posthoc.calibration_file import UncertaintyCalibration
@@ -190,6 +191,49 @@ def test_numbers_with_and_without_a_tolerance(here, capsys):
     assert found.definitions["quality"] == "1 where |target - mean| <= 90, else 0"
 
 
+@pytest.mark.parametrize("method", ["lac", "aps"])
+def test_prediction_sets_of_images(here, method, capsys):
+    shutil.copytree("resnet", method)
+    words = ["calibrate", method, "--config", "digits.yaml", "--mc_samples", "0", "--conformal", method]
+    assert main([*words, "--coverage", "0.85"]) == 0
+    assert f"Conformal: {method}, coverage 0.85" in capsys.readouterr().out
+    validation = digit_splits()["validation"]
+    report = ClassificationEvaluator(load_classifier(method), load_image_processor(method), 0).evaluate(validation)
+    probabilities = report.raw.probabilities
+    of_label = probabilities[np.arange(len(probabilities)), validation.labels]
+    above = np.where(probabilities > of_label[:, None], probabilities, 0).sum(axis=1)
+    scores = np.sort(1 - of_label if method == "lac" else above + of_label)
+    quantile = scores[int(np.ceil(0.85 * (len(scores) + 1))) - 1]
+    stored = read_uncertainty(method)["conformal"]
+    assert stored == {"name": method, "version": 1, "coverage": 0.85, "quantile": stored["quantile"], "n": len(scores)}
+    assert stored["quantile"] == pytest.approx(quantile, abs=1e-6)
+    answers = pipeline(method, device="cpu")(list(validation.pixels()[:40]))
+    for answer, row in zip(answers, probabilities, strict=False):
+        order = np.argsort(-row)
+        badness = 1 - row[order] if method == "lac" else np.cumsum(row[order])
+        if np.abs(badness - quantile).min() > 1e-4:  # no class stands on the edge
+            count = max(1, int((badness <= quantile).sum()))
+            assert answer["prediction_set"] == [validation.names[number] for number in order[:count]]
+
+
+def test_conformal_intervals_with_and_without_a_level(here):
+    shutil.copytree("table", "scaled")
+    assert main(["calibrate", "scaled", "--config", "table.yaml", "--conformal", "scaled"]) == 0
+    plain, pipe = pipeline("table", device="cpu"), pipeline("scaled", device="cpu")
+    rows = load_diabetes_splits()["validation"]
+    known = plain(rows)
+    scores = [abs(y - answer["mean"]) / answer["std"] for y, answer in zip(rows[TARGET][:], known, strict=True)]
+    quantile = sorted(scores)[int(np.ceil(0.9 * (len(scores) + 1))) - 1]
+    assert read_uncertainty("scaled")["conformal"]["quantile"] == pytest.approx(quantile, rel=1e-5)
+    row = load_diabetes_splits()["test"][0]
+    answer = pipe(row)
+    half = quantile * answer["std"]
+    assert answer["interval"] == pytest.approx([answer["mean"] - half, answer["mean"] + half], rel=1e-4)
+    assert pipe(row, level=0.95)["interval"] == plain(row)["interval"] == plain(row, level=0.95)["interval"]
+    with pytest.raises(ValueError, match="`level` must lie between 0 and 1"):
+        pipe(row, level=1.5)
+
+
 def test_what_else_stands_in_the_file_stays(here, warnings_seen):
     shutil.copytree("bert", "kept")
     calibrator = TemperatureCalibrator(3.0).to_dict()
@@ -231,6 +275,14 @@ def test_a_file_that_cannot_be_read_is_put_aside(here, tmp_path, content, code, 
     ([*TEXTS, "--delta", "0"], "`delta` must lie between 0 and 1"),
     ([*TEXTS, "--tolerance", "1"], "--tolerance is for models that predict numbers"),
     (["calibrate", "bert", "--config", "texts.yaml", "--scorer", "msp"], "--scorer is for models that write texts"),
+    ([*TEXTS, "--conformal", "lac"], "conformal is not supported for language models"),
+    (["calibrate", "bert", "--config", "texts.yaml", "--conformal", "scaled"], "models that predict classes: use lac"),
+    (["calibrate", "table", "--config", "table.yaml", "--conformal", "lac"], "that predict numbers: use scaled"),
+    (["calibrate", "bert", "--config", "texts.yaml", "--conformal", "magic"], "`conformal` must be one of lac"),
+    (["calibrate", "bert", "--config", "texts.yaml", "--coverage", "0.8"], "give `conformal` too"),
+    (["calibrate", "bert", "--config", "texts.yaml", "--conformal", "lac", "--coverage", "90"], "`coverage` must lie"),
+    (["calibrate", "bert", "--config", "texts.yaml", "--conformal", "aps", "--coverage", "0.95"],
+     "at least 19 are needed to calibrate it, and there are 12"),
     (["calibrate", "someone/model", "--config", "run.yaml"], "give --output_dir"),
     (["calibrate", "./nowhere", "--config", "run.yaml", "--output_dir", "x"], "does not exist"),
     ([*TEXTS, "--output_dir", "run.yaml"], "is a file"),

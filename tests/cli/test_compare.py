@@ -2,10 +2,13 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from class_models import make_bert
 
 from clue_hf.cli.main import main
+from clue_hf.posthoc import LeastAmbiguousSets, ScaledIntervals, TemperatureCalibrator
+from clue_hf.posthoc.error_predictor import halves
 
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
@@ -40,6 +43,48 @@ def test_cells_are_run_once_and_the_table_is_the_same_after_an_interruption(here
     assert Path("out/cells/ce/seed-42/cell.json").stat().st_mtime_ns == kept
     again, before = (json.loads(text)["methods"] for text in (Path("out/test.json").read_text(), first))
     assert again == before
+
+
+def test_prediction_sets_of_every_method(here, capsys):
+    words = [*WORDS, "--methods", "ce,temperature,deup", "--seeds", "1", "--report_splits", "test"]
+    assert main([*words, "--conformal", "lac", "--coverage", "0.8"]) == 0
+    text = Path("out/test.md").read_text()
+    assert "conformal coverage" in text
+    assert "lac, fitted on half of the validation rows for a coverage of 0.8" in text
+    methods = json.loads(Path("out/test.json").read_text())["methods"]
+    outcomes = {view: dict(np.load(f"out/cells/ce/seed-42/{view}.npz")) for view in ("validation", "test")}
+    known, new = (np.exp(outcomes[view]["log_probabilities"]) for view in ("validation", "test"))
+    labels = outcomes["validation"]["labels"]
+    fit, certify = halves(len(labels))
+    temperature = TemperatureCalibrator.fit(known[fit], labels[fit])
+    for name, mapped in {"ce": np.asarray, "ce + temperature": temperature, "ce + deup": np.asarray}.items():
+        sets = LeastAmbiguousSets.fit(mapped(known[certify]), labels[certify], 0.8)(mapped(new))
+        held = sets[np.arange(len(new)), outcomes["test"]["labels"]]
+        assert methods[name]["conformal_coverage"]["value"] == pytest.approx(held.mean())
+        assert methods[name]["prediction_set_size"]["value"] == pytest.approx(sets.sum(axis=1).mean())
+    assert main([*words, "--conformal", "scaled"]) == 2
+    assert "'scaled' is not supported for models that predict classes" in capsys.readouterr().err
+    assert main(words) == 0  # without: as before
+    assert "conformal_coverage" not in json.loads(Path("out/test.json").read_text())["methods"]["ce"]
+
+
+def test_intervals_of_every_method_but_the_one_that_was_fitted_on_all_validation_rows(here):
+    config = str(Path(CONFIG).with_name("tabular_diabetes.yaml"))
+    words = ["compare", config, "--num_train_epochs", "2", "--output_dir", "out", "--resamples", "20", "--seeds", "1",
+             "--disable_tqdm", "true", "--methods", "mse,quantile,deup", "--conformal", "scaled"]  # fmt: skip
+    assert main(words) == 0
+    methods = json.loads(Path("out/test.json").read_text())["methods"]
+    outcomes = {view: dict(np.load(f"out/cells/mse/seed-42/{view}.npz")) for view in ("validation", "test")}
+    _, certify = halves(len(outcomes["validation"]["labels"]))
+    known = {name: values[certify] for name, values in outcomes["validation"].items()}
+    intervals = ScaledIntervals.fit(known["mean"], known["variance"] ** 0.5, known["labels"], 0.9)
+    low, high = intervals(outcomes["test"]["mean"], outcomes["test"]["variance"] ** 0.5)
+    assert methods["mse"]["interval_width"]["value"] == pytest.approx((high - low).mean())
+    held = (low <= outcomes["test"]["labels"]) & (outcomes["test"]["labels"] <= high)
+    assert methods["mse"]["conformal_coverage"]["value"] == pytest.approx(held.mean())
+    assert methods["mse + quantile"]["conformal_coverage"]["value"] is not None
+    assert methods["mse + deup"]["conformal_coverage"]["value"] is None
+    assert methods["mse + deup"]["mse"]["value"] is not None
 
 
 @pytest.mark.pictures

@@ -13,7 +13,7 @@ from processes import Forked, run_command
 from clue_hf.cli.main import main
 from clue_hf.data.embedded.phrases import phrase_rows
 from clue_hf.metrics import corpus_quality, rejection_report, sentence_quality, split_of_area_gain
-from clue_hf.scorers import SCORERS
+from clue_hf.scorers import DEFAULT_SCORERS
 
 
 CONFIG = str(Path(__file__).parents[2] / "configs/quickstart/t5_phrases.yaml")
@@ -65,7 +65,7 @@ def test_the_table_of_a_language_model_agrees_with_the_metrics_of_its_outputs(wh
         assert metrics["quality"]["value"] == pytest.approx(np.mean(corpus))
         error = [o["reference_errors"].mean() for o in outcomes[name]]
         assert metrics["error"]["value"] == pytest.approx(np.mean(error), rel=1e-6)
-        for scorer in SCORERS:
+        for scorer in DEFAULT_SCORERS:
             reports = [rejection_report(o[f"score_{scorer}"], o["quality"]) for o in outcomes[name]]
             for metric in ("prr", "rejection_area"):
                 expected = np.mean([report[metric]["value"] for report in reports])
@@ -77,7 +77,7 @@ def test_the_table_of_a_language_model_agrees_with_the_metrics_of_its_outputs(wh
             for part in ("ranking", "quality"):
                 expected = np.mean([split[part] for split in splits])
                 assert metrics[f"area_{part}_{scorer}"]["value"] == pytest.approx(expected, abs=1e-12)
-        assert set(found["rejection_curves"][name]) == set(SCORERS)
+        assert set(found["rejection_curves"][name]) == set(DEFAULT_SCORERS)
     assert found["costs"]["ce"] == {"time": 1.0, "memory": 1.0}
     for ending in ("md", "tex"):
         assert "mc_sequence_entropy" in (whole / f"out/test.{ending}").read_text().replace(r"\_", "_")

@@ -7,14 +7,18 @@ import numpy as np
 import pytest
 from class_models import digit_splits, make_bert, make_vit, text_data, train_resnet
 from processes import run_on_two_processes
+from transformers import utils
 
 from clue_hf.cli.main import main
 from clue_hf.data.npz import load_ood_images
 from clue_hf.evaluation.classes.evaluator import ClassificationEvaluator
 from clue_hf.evaluation.classes.report import ClassificationReport
 from clue_hf.experiments.arguments import parse_severities
+from clue_hf.metrics import METRICS
 from clue_hf.models.loading import load_classifier, load_image_processor
 from clue_hf.models.uncertainty_file import write_uncertainty
+from clue_hf.posthoc import LeastAmbiguousSets, TemperatureCalibrator
+from clue_hf.posthoc.error_predictor import halves
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +90,62 @@ def test_the_command_and_the_evaluator_agree(here, whole):
 
 
 @pytest.mark.usefixtures("without_pictures")
+def test_prediction_sets_are_fitted_on_validation_rows_that_fitted_nothing_else(here, capsys):
+    words = [*DIGITS, "--calibrator", "temperature", "--conformal", "lac", "--coverage", "0.8"]
+    assert main([*words, "--report_dir", "sets"]) == 0
+    summary = capsys.readouterr().out
+    splits = {name: split.select(range(60)) for name, split in digit_splits().items()}
+    known = directly(batch_size=64).evaluate(splits["validation"]).raw
+    tested = directly(batch_size=64).evaluate(splits["test"]).raw
+    fit, certify = halves(60)
+    calibrator = TemperatureCalibrator.fit(known.probabilities[fit], known.labels[fit])
+    content = json.loads(Path("sets/report.json").read_text())
+    for kind, mapped in (("raw", np.asarray), ("calibrated", calibrator)):
+        sets = LeastAmbiguousSets.fit(mapped(known.probabilities[certify]), known.labels[certify], 0.8)
+        stored = content["description"]["conformal"][kind]
+        assert stored == {**sets.to_dict(), "quantile": pytest.approx(sets.quantile, abs=1e-6)}
+        held = sets(mapped(tested.probabilities))
+        entries = content["metrics"]["conformal"][kind]
+        entry = entries["all"]["conformal_coverage"]
+        assert entry["value"] == pytest.approx(held[np.arange(60), tested.labels].mean())
+        assert entry["n"] == 60
+        assert entries["all"]["prediction_set_size"]["value"] == pytest.approx(held.sum(axis=1).mean())
+        ones = held.sum(axis=1) == 1
+        assert entries["1"]["group_share"]["value"] == pytest.approx(ones.mean())
+        assert f"{entry['value']:.3f} [{entry['low']:.3f}, {entry['high']:.3f}]" in summary
+    assert (
+        content["description"]["metrics"]["prediction_set_size"]
+        == METRICS["classes"]["prediction_set_size"].definition
+    )
+    assert "lac, fitted on 30 calibration rows" in summary
+    assert 'id="conformal"' in Path("sets/report.html").read_text()
+    first = json.loads(Path("sets/predictions.jsonl").read_text().splitlines()[0])
+    assert first["prediction_set"][0] == first["prediction_name"]
+    loaded = ClassificationReport.load("sets")
+    assert loaded.summary() == Path("sets/summary.md").read_text()
+    assert loaded.calibrated.conformal.quantile == content["description"]["conformal"]["calibrated"]["quantile"]
+
+
+@pytest.mark.usefixtures("without_pictures")
+def test_stored_prediction_sets_go_with_the_model_as_it_was_calibrated(here, capsys, caplog):
+    shutil.copytree("resnet", "stored_sets")
+    write_uncertainty("stored_sets", conformal=LeastAmbiguousSets(0.8, 0.9, 50).to_dict())
+    words = ["evaluate", "stored_sets", *DIGITS[2:], "--report_dir", "stored_report"]
+    assert main(words) == 0
+    assert "lac, fitted on 50 calibration rows" in capsys.readouterr().out
+    utils.logging.enable_propagation()
+    try:
+        assert main([*words, "--calibrator", "platt"]) == 0
+        assert "they are left out" in caplog.text
+        assert "conformal" not in json.loads(Path("stored_report/report.json").read_text())["metrics"]
+        write_uncertainty("stored_sets", calibrator=TemperatureCalibrator(2.0).to_dict())
+        assert main([*words, "--conformal", "aps"]) == 0
+        assert "calibrator may have been fitted on the validation data too" in caplog.text
+    finally:
+        utils.logging.disable_propagation()
+
+
+@pytest.mark.usefixtures("without_pictures")
 def test_two_classes_have_their_flip(here, capsys):
     words = ["evaluate", "binary", "--config", "digits.yaml", "--resamples", "5", "--binary_task", "3,8"]
     assert main([*words, "--report_dir", "flipped"]) == 0
@@ -127,6 +187,13 @@ def test_two_processes_report_the_same(here):
         ([*DIGITS, "--severity", "high"], "`severity` must be like"),
         ([*DIGITS, "--split", "nowhere"], "'nowhere' is not in the data"),
         ([*DIGITS, "--calibrator", "beta", "--split", "validation"], "choose another --split"),
+        ([*DIGITS, "--conformal", "lac", "--split", "validation"], "--conformal is fitted on the validation split"),
+        (
+            [*DIGITS, "--conformal", "scaled"],
+            "'scaled' is not supported for models that predict classes: use lac, aps",
+        ),
+        ([*DIGITS, "--conformal", "lac", "--coverage", "0.99"], "at least 99 are needed"),
+        ([*DIGITS, "--coverage", "0.9"], "give `conformal` too"),
         ([*DIGITS, "--ood_split", "shifted", "--ood_file", "grey.npz"], "not both"),
         ([*DIGITS, "--ood_file", "nothing.npz"], "does not exist"),
         ([*DIGITS, "--binary_task", "3,8"], "needs a classifier of two classes"),
@@ -162,6 +229,8 @@ def test_mistakes_are_explained(here, words, message, capsys):
         ("error_predictor", {"normalizer": {"name": "error_normalizer", "version": 1, "low": 0, "high": 1}}),
         ("error_predictor", {"folder": 3, "normalizer": {}}),
         ("members", 3),
+        ("conformal", {"name": "scaled", "version": 1, "coverage": 0.9, "quantile": 2.0, "n": 50}),
+        ("conformal", {"name": "lac", "version": 1, "coverage": 0.9, "quantile": "high", "n": 50}),
     ],
 )
 def test_a_damaged_part_of_the_model_is_named(here, part, value, capsys):
@@ -185,6 +254,8 @@ def test_options_of_classifiers_are_refused_by_language_models(here, capsys):
     model = Path(__file__).parents[1] / "fixtures/lm_polygraph/model"
     assert main(["evaluate", str(model), "--dataset_name", "embedded:phrases", "--calibrator", "beta"]) == 2
     assert "--calibrator is for classifiers" in capsys.readouterr().err
+    assert main(["evaluate", str(model), "--dataset_name", "embedded:phrases", "--conformal", "lac"]) == 2
+    assert "conformal is not supported for language models" in capsys.readouterr().err
 
 
 def test_severities_are_numbers_ranges_or_lists():

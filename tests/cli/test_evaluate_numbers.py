@@ -29,6 +29,7 @@ from clue_hf.models.kind import config_kind
 from clue_hf.models.loading import load_config, load_regressor
 from clue_hf.models.uncertainty_file import write_uncertainty
 from clue_hf.posthoc import ErrorPredictor, QuantileCalibrator
+from clue_hf.posthoc.error_predictor import halves
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +127,32 @@ def test_one_command_makes_the_whole_report(whole):
 def test_the_command_and_the_evaluator_agree(here, whole):
     report = directly("clue", 4, calibrator="quantile").evaluate(splits()["test"], splits()["validation"])
     assert json.loads((whole / "report.json").read_text())["metrics"] == json.loads(json.dumps(report.metrics))
+
+
+def test_intervals_are_fitted_on_validation_rows_that_fitted_nothing_else(here, capsys):
+    assert main([*CLUE, "--calibrator", "quantile", "--conformal", "scaled", "--report_dir", "intervals"]) == 0
+    assert "scaled, fitted on 22 calibration rows" in capsys.readouterr().out
+    known, new = (directly("clue", 4).evaluate(splits()[name]).raw for name in ("validation", "test"))
+    fit, certify = halves(len(known))
+    calibrator = QuantileCalibrator.fit(known.mean[fit], known.std[fit], known.target[fit])
+    report = RegressionReport.load("intervals")
+    for kind in ("raw", "calibrated"):
+        one, two = (found if kind == "raw" else found.calibrated(calibrator) for found in (known, new))
+        scores = np.sort(np.abs(one.target - one.mean)[certify] / one.std[certify])
+        half = scores[int(np.ceil(0.9 * 23)) - 1] * two.std
+        measured = report.metrics["conformal"][kind]
+        assert measured["all"]["interval_width"]["value"] == pytest.approx(2 * half.mean(), rel=1e-6)
+        held = np.abs(two.target - two.mean) <= half
+        assert measured["all"]["conformal_coverage"]["value"] == pytest.approx(held.mean())
+        assert measured["wide"]["conformal_coverage"]["value"] == pytest.approx(
+            held[two.std > np.sort(two.std)[int(np.ceil(2 / 3 * 88)) - 1]].mean()
+        )
+        low, high = report.kinds[kind].conformal_interval()  # after a reload
+        assert (high - low) / 2 == pytest.approx(half, rel=1e-6)
+    line = json.loads(Path("intervals/predictions.jsonl").read_text().splitlines()[0])
+    assert line["conformal_high"] - line["mean"] == pytest.approx(line["mean"] - line["conformal_low"])
+    assert 'id="conformal"' in Path("intervals/report.html").read_text()
+    assert report.summary() == Path("intervals/summary.md").read_text()
 
 
 def test_what_was_saved_with_the_model_is_used(here, capsys):

@@ -20,7 +20,9 @@ from clue_hf import pipeline
 from clue_hf.cli.main import main
 from clue_hf.deploy.demo import Demo, _launch, build_page, check_address, import_gradio, part_html
 from clue_hf.errors import UserError
+from clue_hf.models.uncertainty_file import write_uncertainty
 from clue_hf.pages.environment import inert
+from clue_hf.posthoc import AdaptiveSets, ScaledIntervals
 from clue_hf.posthoc.calibration_file import UncertaintyCalibration
 
 
@@ -158,6 +160,27 @@ def test_every_kind_of_model_has_a_page(tmp_path, kind):
         assert f"{low:.4g} to {high:.4g}" in shown
     else:
         assert 'role="alert"' in demo.answer(0.8, 0, " ")[0]
+
+
+@pytest.mark.parametrize(("kind", "fitted"), [
+    ("text classes", AdaptiveSets(0.8, 1.0, 50)), ("table", ScaledIntervals(0.8, 3.0, 50)),
+])  # fmt: skip
+def test_prediction_sets_and_conformal_intervals_are_shown(tmp_path, kind, fitted):
+    folder = make_folder(tmp_path / "model", kind)
+    write_uncertainty(folder, conformal=fitted.to_dict())
+    demo = Demo(pipeline(str(folder), device="cpu"), "model")
+    build_page(demo)
+    row = table_rows(1)[0]
+    given = [row[column.name] for column in demo.columns] if kind == "table" else [SENTENCES[0]]
+    shown, _, _ = demo.answer(0.99, 0, *given)
+    answer = demo.pipe(row if kind == "table" else SENTENCES[0])
+    assert "with a probability of at least 0.8" in shown
+    if kind == "table":
+        assert answer["interval"][1] == pytest.approx(answer["mean"] + 3 * answer["std"])
+        assert "{:.4g} to {:.4g}".format(*answer["interval"]) in shown
+    else:
+        assert len(answer["prediction_set"]) > 1
+        assert ", ".join(answer["prediction_set"]) in shown
 
 
 def test_what_is_escaped():

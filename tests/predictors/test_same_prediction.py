@@ -214,6 +214,55 @@ def test_classes_and_numbers(here, kind, after):
         check_everywhere_else(kind, folder, expected)
 
 
+EVERYTHING = {
+    "images": [*ENSEMBLE, "--calibrator", "temperature", *DEUP],
+    "texts": ["--calibrator", "isotonic", *DEUP],
+    "table": [*ENSEMBLE, "--calibrator", "quantile", *DEUP],
+}
+
+
+@pytest.mark.parametrize(("kind", "method"), [("images", "lac"), ("texts", "aps"), ("table", "scaled")])
+def test_prediction_sets_and_intervals(here, kind, method):
+    """On top of members, a calibrator and an error predictor, everywhere the same."""
+    folder = Path(f"{kind}-conformal")
+    shutil.copytree(trained(kind, EVERYTHING[kind])[0], folder, dirs_exist_ok=True)
+    assert main(["calibrate", str(folder), *data_of(kind), "--conformal", method, "--coverage", "0.8"]) == 0
+    stored = json.loads((folder / "uncertainty.json").read_text())["conformal"]
+    assert (stored["name"], stored["coverage"], stored["n"]) == (method, 0.8, 20)
+    metrics, lines = evaluated(kind, folder)
+    assert list(metrics["conformal"]) == ["calibrated"]  # what they were fitted for
+    rows = [line["calibrated"] for line in lines]
+    assert not {"prediction_set", "conformal_low"} & lines[0].keys()
+    answers = pipeline(str(folder), device="cpu")(inputs_of(kind), batch_size=16)
+    if kind == "table":
+        for row, answer in zip(rows, answers, strict=True):
+            half = stored["quantile"] * answer["std"]
+            assert answer["interval"] == pytest.approx([answer["mean"] - half, answer["mean"] + half])
+            assert answer["interval"] == pytest.approx([row["conformal_low"], row["conformal_high"]], rel=1e-6)
+        asked = pipeline(str(folder), device="cpu")(inputs_of(kind)[0], level=0.95)
+        assert asked["interval"] == pytest.approx([rows[0]["low_95"], rows[0]["high_95"]], rel=1e-5)
+        shares = [
+            row["conformal_low"] <= line["target"] <= row["conformal_high"]
+            for row, line in zip(rows, lines, strict=True)
+        ]
+        written = [answer["interval"] for answer in predicted(kind, folder)]
+        assert np.array(written) == pytest.approx(np.array([answer["interval"] for answer in answers]), rel=1e-6)
+    else:
+        for row, answer in zip(rows, answers, strict=True):
+            assert answer["prediction_set"] == row["prediction_set"]
+            assert answer["prediction_set"][0] == answer["label"]
+        shares = [line["label_name"] in row["prediction_set"] for row, line in zip(rows, lines, strict=True)]
+        sets = [answer["prediction_set"] for answer in answers]
+        assert [answer["prediction_set"] for answer in predicted(kind, folder)] == sets
+        sizes = metrics["conformal"]["calibrated"]["all"]["prediction_set_size"]
+        assert sizes["value"] == pytest.approx(np.mean([len(names) for names in sets]))
+    assert metrics["conformal"]["calibrated"]["all"]["conformal_coverage"]["value"] == pytest.approx(np.mean(shares))
+    # calibrated again without, there are none
+    assert main(["calibrate", str(folder), *data_of(kind)]) == 0
+    assert "prediction_set" not in pipeline(str(folder), device="cpu")(inputs_of(kind)[0])
+    assert "conformal" not in evaluated(kind, folder)[0]
+
+
 def test_a_calibrator_is_fitted_to_the_predicted_variance_on_rows_of_its_own(here):
     folder, _ = trained("table", ["--calibrator", "quantile", *DEUP])
     stored = json.loads((folder / "uncertainty.json").read_text())

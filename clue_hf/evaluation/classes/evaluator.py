@@ -16,7 +16,8 @@ from ...inputs.base import Rows
 from ...inputs.image_rows import ImageRows
 from ...inputs.labels import Labelled, class_rows
 from ...metrics import Measured, best_threshold, bootstrap_interval, classification_report, ood_report
-from ...posthoc import CALIBRATORS, Calibrator, ErrorPredictor
+from ...posthoc import CALIBRATORS, Calibrator, ErrorPredictor, PredictionSets
+from ...posthoc.conformal import COVERAGE
 from ...predictors.classes import ClassPredictions, ClassPredictor
 from ...processes import on_main_process
 from ..prediction_evaluator import PredictionEvaluator, by_kind
@@ -53,6 +54,12 @@ class ClassificationEvaluator(PredictionEvaluator):
             Seed of the masks and of the corruptions.
         error_predictor ([`~clue_hf.posthoc.ErrorPredictor`], *optional*):
             Predicts the uncertainty, which replaces the entropy.
+        conformal (`str` or [`~clue_hf.posthoc.PredictionSets`], *optional*):
+            Prediction sets, `"lac"` or `"aps"`: fitted on the validation data, on top of the raw and of the calibrated
+            predictions. With a calibrator to fit as well, each takes half of the validation data. Or sets that were
+            fitted before.
+        coverage (`float`, *optional*, defaults to 0.9):
+            The coverage of `conformal`.
         class_names (`list[str]`, *optional*):
             The classes of the training data, where its labels are texts that the model's config does not know.
         columns:
@@ -84,11 +91,13 @@ class ClassificationEvaluator(PredictionEvaluator):
         seed: int = 42,
         class_names: list[str] | None = None,
         error_predictor: ErrorPredictor | None = None,
+        conformal: str | PredictionSets | None = None,
+        coverage: float = COVERAGE,
         **columns: Any,
     ) -> None:
         inputs = self._inputs(processing_class, columns)
         predictor = ClassPredictor(model, inputs, mc_samples, error_predictor=error_predictor, seed=seed)
-        super().__init__(predictor, calibrator, resamples, batch_size)
+        super().__init__(predictor, calibrator, resamples, batch_size, conformal, coverage)
         self.class_names = class_names
 
     @property
@@ -137,13 +146,14 @@ class ClassificationEvaluator(PredictionEvaluator):
         if corruptions and not isinstance(rows, ImageRows):
             raise UserError("Corruptions are for images, but this model classifies texts.")
         predictions = self._predict(rows, labelled.labels, "Predicting")
-        calibrator = self.calibrator
+        calibrator, known, held_out, certify = self.calibrator, None, None, None
         tau: dict[str, float] = {}
         if validation is not None:
             known = self._rows(validation, "validation")
             held_out = self._predict(known.rows, known.labels, "Predicting validation data")
+            fit, certify = self._parts(len(known.labels))
             if isinstance(calibrator, str):
-                calibrator = self.calibrators[calibrator].fit(held_out.probabilities, held_out.labels)
+                calibrator = self.calibrators[calibrator].fit(held_out.probabilities[fit], known.labels[fit])
             for kind, predicted in by_kind(held_out, calibrator).items():
                 tau[kind] = best_threshold(predicted.uncertainty, ~predicted.right)
         shifted = {
@@ -158,15 +168,19 @@ class ClassificationEvaluator(PredictionEvaluator):
         if ood is not None:
             unlabelled = class_rows(ood, self.predictor.inputs, None, None, "ood").rows
             outside = self._predict(unlabelled, None, "Predicting OOD data")
+        conformal = self._conformal(calibrator, held_out, known, certify)
+        kinds = by_kind(predictions, calibrator, conformal)
         number = positive if isinstance(positive, int) else self.names.index(positive)
         measures = _Measures(calibrator, tau, number, self.resamples)
-        metrics = on_main_process(lambda: measures.metrics(predictions, shifted, outside))
+        metrics = on_main_process(
+            lambda: {**measures.metrics(predictions, shifted, outside), **self._measured_conformal(kinds)}
+        )
         flips = {"positive_class": self.names[number]} if len(self.names) == 2 and validation is not None else {}
         description = self._description(
-            description, metrics, {}, classes=self.names, **flips, uncertainty=self.predictor.definition
+            description, metrics, {}, conformal, classes=self.names, **flips, uncertainty=self.predictor.definition
         )
-        calibrated = by_kind(predictions, calibrator).get("calibrated")
-        return ClassificationReport(self.names, predictions, calibrated, metrics, description, calibrator, rows)
+        judged = (kinds["raw"], kinds.get("calibrated"))
+        return ClassificationReport(self.names, *judged, metrics, description, calibrator, rows)
 
     def _rows(self, dataset: Any, split: str) -> Labelled:
         labelled = class_rows(dataset, self.predictor.inputs, self.names, self.class_names, split)

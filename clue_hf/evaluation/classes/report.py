@@ -38,7 +38,7 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
             The same after the calibrator.
         metrics (`dict`):
             `raw` and `calibrated`: every metric with value, interval and n; `tau`; `corruptions` by name and severity;
-            `ood`. An undefined metric is `None` with a reason.
+            `ood`; `conformal` by kind and size of the set. An undefined metric is `None` with a reason.
         description (`dict`):
             Definitions, settings and versions.
         calibrator ([`~clue_hf.posthoc.Calibrator`], *optional*):
@@ -62,6 +62,8 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
         "error, ECE, NLL, Brier, alignment error and AURC: lower is better. uA, uAUC, corr, W1 and PRR measure "
         "how well the uncertainty detects wrong answers: higher is better."
     )
+    conformal_title: ClassVar = "Prediction sets"
+    conformal_groups: ClassVar = "classes in the set"
 
     names: list[str]
     raw: ClassPredictions
@@ -166,6 +168,7 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
             yield {"row": row, "label": label, "label_name": self.names[label]}
 
     def _predicted(self, predictions: ClassPredictions) -> Iterator[Line]:
+        sets = None if predictions.conformal is None else predictions.prediction_sets()
         for row, answer in enumerate(predictions.answers.tolist()):
             probabilities: Any = predictions.probabilities[row].round(DIGITS).tolist()
             if len(probabilities) > MANY_CLASSES:
@@ -177,6 +180,7 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
                 "uncertainty": round(float(predictions.uncertainty[row]), DIGITS),
                 "confidence": round(float(predictions.confidence[row]), DIGITS),
                 "right": bool(predictions.right[row]),
+                **({} if sets is None else {"prediction_set": [self.names[number] for number in sets[row]]}),
             }
 
     @classmethod

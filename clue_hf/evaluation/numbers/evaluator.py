@@ -10,7 +10,8 @@ from transformers.utils import logging
 from ...inputs.labels import Labelled, number_rows
 from ...metrics import Measured, regression_report
 from ...models.kind import has_variance_head
-from ...posthoc import ErrorPredictor, QuantileCalibrator
+from ...posthoc import ErrorPredictor, QuantileCalibrator, ScaledIntervals
+from ...posthoc.conformal import COVERAGE
 from ...posthoc.rules import CALIBRATORS_BY_FAMILY
 from ...predictors.numbers import LEVELS, NumberPredictor, RegressionPredictions, check_levels
 from ...processes import on_main_process
@@ -50,6 +51,12 @@ class RegressionEvaluator(PredictionEvaluator):
             Predicts the squared error, which replaces the model's variance.
         min_variance (`float`, *optional*, defaults to 1e-6):
             Smaller variances count as this, in units of the standardised target. The report says how many there were.
+        conformal (`str` or [`~clue_hf.posthoc.ScaledIntervals`], *optional*):
+            Intervals, `"scaled"`: fitted on the validation data, on top of the raw and of the calibrated predictions.
+            With a calibrator to fit as well, each takes half of the validation data. Or intervals that were fitted
+            before.
+        coverage (`float`, *optional*, defaults to 0.9):
+            The coverage of `conformal`.
         columns:
             `target_column`, `image_column`, `source_column`, `source_prefix` and `max_source_length`, as in
             [`CLUEConfig`].
@@ -80,11 +87,13 @@ class RegressionEvaluator(PredictionEvaluator):
         seed: int = 42,
         error_predictor: ErrorPredictor | None = None,
         min_variance: float = 1e-6,
+        conformal: str | ScaledIntervals | None = None,
+        coverage: float = COVERAGE,
         **columns: Any,
     ) -> None:
         inputs = self._inputs(processing_class, columns)
         predictor = NumberPredictor(model, inputs, mc_samples, None, error_predictor, min_variance, seed)
-        super().__init__(predictor, calibrator, resamples, batch_size)
+        super().__init__(predictor, calibrator, resamples, batch_size, conformal, coverage)
 
     def evaluate(
         self, dataset: Any, validation: Any = None, description: dict[str, Any] | None = None
@@ -110,12 +119,16 @@ class RegressionEvaluator(PredictionEvaluator):
         labelled = number_rows(dataset, self.predictor.inputs, "evaluation")
         predictions = self._predict(labelled, "Predicting")
         calibrator, notes = self.calibrator, list(predictions.notes)
-        if isinstance(calibrator, str):
+        known, held_out, certify = None, None, None
+        if isinstance(calibrator, str) or isinstance(self.conformal, str):
             known = number_rows(validation, self.predictor.inputs, "validation")
             held_out = self._predict(known, "Predicting validation data")
-            calibrator = self.calibrators[calibrator].fit(held_out.mean, held_out.std, held_out.target)
+            fit, certify = self._parts(len(held_out))
+            if isinstance(calibrator, str):
+                calibrator = self.calibrators[calibrator].fit(held_out.mean[fit], held_out.std[fit], known.labels[fit])
             notes += [f"Validation data: {note}" for note in held_out.notes]
-        kinds = by_kind(predictions, calibrator)
+        conformal = self._conformal(calibrator, held_out, known, certify)
+        kinds = by_kind(predictions, calibrator, conformal)
         metrics = on_main_process(lambda: self._metrics(kinds))
         settings = {
             "variance_head": has_variance_head(self.model.config),
@@ -124,10 +137,16 @@ class RegressionEvaluator(PredictionEvaluator):
             "target_std": self.predictor.scale.std,
         }
         description = self._description(
-            description, metrics, settings, target=labelled.target, uncertainty=self._uncertainty(), notes=notes
+            description,
+            metrics,
+            settings,
+            conformal,
+            target=labelled.target,
+            uncertainty=self._uncertainty(),
+            notes=notes,
         )
         return RegressionReport(
-            predictions, kinds.get("calibrated"), metrics, description, calibrator, labelled.numbers, labelled.rows
+            kinds["raw"], kinds.get("calibrated"), metrics, description, calibrator, labelled.numbers, labelled.rows
         )
 
     def predict(self, dataset: Any, levels: Sequence[float] = LEVELS) -> RegressionPredictions:
@@ -170,6 +189,7 @@ class RegressionEvaluator(PredictionEvaluator):
             "clamped": kinds["raw"].clamped,
             "min_variance": self.predictor.floor,
             **{kind: measure(predictions, self.resamples) for kind, predictions in kinds.items()},
+            **self._measured_conformal(kinds),
         }
 
     def _uncertainty(self) -> str:

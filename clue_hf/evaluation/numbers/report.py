@@ -34,7 +34,8 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
             The same after the calibrator.
         metrics (`dict`):
             `raw` and `calibrated`: every metric with value, interval and n; `clamped`: how many variances were below
-            `min_variance` (squared units of the target). An undefined metric is `None` with a reason.
+            `min_variance` (squared units of the target); `conformal` by kind and third of the widths. An undefined
+            metric is `None` with a reason.
         description (`dict`):
             Definitions, settings, versions, and notes on what was done to the rows.
         calibrator ([`~clue_hf.posthoc.QuantileCalibrator`], *optional*):
@@ -57,6 +58,8 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
         "uncertainty follows the squared error: higher is better. MSE and alignment error are in squared units of the "
         "target, the mean std in its units."
     )
+    conformal_title: ClassVar = "Conformal intervals"
+    conformal_groups: ClassVar = "width"
 
     raw: RegressionPredictions
     calibrated: RegressionPredictions | None
@@ -128,6 +131,8 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
 
     def _predicted(self, predictions: RegressionPredictions) -> Iterator[Line]:
         columns = {**predictions.columns(), "squared_error": predictions.error}
+        if predictions.conformal is not None:
+            columns["conformal_low"], columns["conformal_high"] = predictions.conformal_interval()
         for values in zip(*columns.values(), strict=True):
             yield dict(zip(columns, map(_rounded, values), strict=True))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from operator import length_hint
@@ -16,9 +18,10 @@ from ...data.columns import column_values, text_pairs
 from ...functional import check_choice
 from ...metrics import interval_description, quality_signature, sentence_quality
 from ...metrics.quality import QUALITIES
+from ...posthoc.learned import LearnedScore
 from ...predictors.text import TextPredictor, collection_settings
 from ...processes import PartialState, process_state
-from ...scorers import SCORERS, Batch, ScoredText
+from ...scorers import DEFAULT_SCORERS, SCORERS, Batch, ScoredText
 from ...versions import package_versions
 from .examples import Example, ExampleLog, logged_texts
 from .measures import CALIBRATED_VALUES, REFERENCE_VALUES, UNCALIBRATED, definitions, measure
@@ -43,7 +46,7 @@ class UncertaintyEvaluator:
             A sequence-to-sequence or causal language model, trained with CLUE or not, and its tokenizer. Inside a
             [`CLUETrainer`] they are not needed: it sets its own.
         scorers (`Sequence[str]`, *optional*):
-            Names in [`~clue_hf.scorers.SCORERS`]; all of them by default.
+            Names in [`~clue_hf.scorers.SCORERS`]; all but `learned` by default.
         quality (`str` or `Sequence[str]`, *optional*, defaults to `"bleu"`):
             Quality metrics of the outputs: names in [`~clue_hf.metrics.QUALITIES`]; the first is the primary one, used
             by the rejection metrics and plots.
@@ -51,6 +54,8 @@ class UncertaintyEvaluator:
             Bootstrap resamples of the 95 % intervals; 0 for none.
         max_rows (`int`, *optional*):
             Maximum number of rows to evaluate.
+        learned_score ([`~clue_hf.posthoc.learned.LearnedScore`], *optional*):
+            What the scorer `learned` needs; the single scorer that it is compared with is added to the scorers.
         settings:
             Fields of [`~clue_hf.scorers.CollectionSettings`] (`max_new_tokens`, `batch_size`, `num_samples` ...);
             everything else goes to `generate` (`num_beams` ...).
@@ -68,11 +73,12 @@ class UncertaintyEvaluator:
         self,
         model: Any = None,
         tokenizer: Any = None,
-        scorers: Sequence[str] = tuple(SCORERS),
+        scorers: Sequence[str] = DEFAULT_SCORERS,
         quality: str | Sequence[str] = "bleu",
         resamples: int = 2000,
         max_rows: int | None = None,
         token_calibrator: Any = None,
+        learned_score: LearnedScore | None = None,
         **settings: Any,
     ) -> None:
         self.qualities = [quality] if isinstance(quality, str) else list(quality)
@@ -85,13 +91,17 @@ class UncertaintyEvaluator:
         self.scorer_names, self.resamples, self.max_rows = list(scorers), resamples, max_rows
         self.settings = collection_settings(settings)
         self.model, self.tokenizer, self.token_calibrator = model, tokenizer, token_calibrator
+        self.learned_score = learned_score if "learned" in scorers else None
+        if self.learned_score is not None and self.learned_score.single not in scorers:
+            self.scorer_names.append(self.learned_score.single)  # what it is compared with
 
     @classmethod
     def from_predictor(
         cls, predictor: TextPredictor, quality: str | Sequence[str] = "bleu", resamples: int = 2000
     ) -> UncertaintyEvaluator:
         """An evaluator of a model that was loaded with its settings."""
-        settings = {**vars(predictor.collection), "token_calibrator": predictor.token_calibrator}
+        fitted = {"token_calibrator": predictor.token_calibrator, "learned_score": predictor.learned_score}
+        settings = {**vars(predictor.collection), **fitted}
         return cls(
             predictor.model, predictor.processing_class, list(predictor.scorers), quality, resamples, **settings
         )
@@ -134,6 +144,7 @@ class UncertaintyEvaluator:
             self.tokenizer,
             self.scorer_names,
             token_calibrator=self.token_calibrator,
+            learned_score=self.learned_score,
             **vars(self.settings),
         )
         state = process_state()
@@ -159,7 +170,8 @@ class UncertaintyEvaluator:
         if log is not None:
             examples = log.examples(count)
             tau = getattr(self.predictor.scorers.get("cpmi"), "cpmi_tau", None)
-            metrics = measure(examples, self.scorer_names, self.qualities, self.resamples, tau)
+            single = None if self.learned_score is None else self.learned_score.single
+            metrics = measure(examples, self.scorer_names, self.qualities, self.resamples, tau, single)
             description = {**description, **self._judged_against(examples), "metrics": definitions(metrics)}
             report = EvaluationReport(examples, metrics, description)
         [metrics] = broadcast_object_list([report.metrics if report else None])
@@ -240,6 +252,8 @@ class UncertaintyEvaluator:
         }
         if self.token_calibrator is not None:
             signature["token_calibrator"] = self.token_calibrator.to_dict()
+        if self.learned_score is not None:  # its trees are many numbers
+            signature["learned_score"] = zlib.crc32(json.dumps(self.learned_score.to_dict()).encode())
         return {
             "compat": self.settings.compat,
             "quality": {name: quality_signature(name) for name in self.qualities},

@@ -17,6 +17,7 @@ from ...posthoc import cross_fitted_confidence
 from ...tables import format_number, markdown_table
 from ..report import Differences, SavedReport, p_value_cell
 from .examples import FINISHED, Example, ExampleFile
+from .measures import GAIN
 from .page import write_page
 
 
@@ -82,7 +83,7 @@ class EvaluationReport(SavedReport):
     def _paragraphs(self) -> list[str]:
         metrics, description = self.metrics, self.description
         qualities = "; ".join(
-            f"{name}: corpus {format_metric(entries['corpus'], name, 'text')}, mean of the outputs "
+            f"{name}: corpus {format_metric(entries['corpus'], 'quality', 'text')}, mean of the outputs "
             f"{format_metric(entries['mean'])} ({description['quality'][name]})"
             for name, entries in metrics["quality"].items()
         )
@@ -96,8 +97,21 @@ class EvaluationReport(SavedReport):
             *self._remarks(),
         ]
 
+    def learned_gain(self) -> str:
+        """How much better `learned` ranks than the best single scorer, in a sentence; empty without `learned`."""
+        entry = self.metrics.get("learned")
+        if entry is None:
+            return ""
+        gain = format_metric(entry[GAIN], GAIN, "text", "+")
+        return (
+            f"PRR of learned minus that of {entry['single']}, the best single scorer when it was fitted: {gain}, on "
+            "the same outputs."
+        )
+
     def _remarks(self) -> list[str]:
-        remarks = []
+        remarks = [gain] if (gain := self.learned_gain()) else []
+        if "learned" in self.metrics:
+            remarks.append(f"What learned is here: {self.description['scorers']['learned']}")
         cut = self.metrics["outputs"]["cut"]
         if cut:
             limit = self.description["generation"]["max_new_tokens"]

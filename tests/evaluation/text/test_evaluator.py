@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import sacrebleu
 import torch
+from learned_scores import linear_score
 from scipy.stats import spearmanr
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -15,7 +16,7 @@ from clue_hf.errors import UserError
 from clue_hf.evaluation.text import evaluator as module
 from clue_hf.evaluation.text.measures import read_texts
 from clue_hf.metrics import corpus_quality, prediction_rejection_ratio, sentence_quality
-from clue_hf.scorers import SCORERS
+from clue_hf.scorers import DEFAULT_SCORERS
 
 
 FOLDER = Path(__file__).parents[2] / "fixtures/lm_polygraph"
@@ -105,7 +106,7 @@ def test_metrics_follow_from_the_examples(report):
     corpus = report.metrics["quality"]["bleu"]["corpus"]
     assert corpus["value"] == pytest.approx(sacrebleu.corpus_bleu(outputs, [[row["target"] for row in ROWS]]).score)
     assert corpus["low"] < corpus["value"] < corpus["high"]
-    for name in SCORERS:
+    for name in DEFAULT_SCORERS:
         entry = report.metrics["scorers"][name]["prr"]
         scores = [example["scores"][name] for example in report.examples]
         assert entry["value"] == pytest.approx(prediction_rejection_ratio(scores, quality))
@@ -202,7 +203,7 @@ def test_it_saves_and_loads(report, tmp_path):
     summary = (tmp_path / "report/summary.md").read_text()
     assert "| perplexity" in summary
     assert "nrefs:1" in summary
-    assert all(name in report.table() for name in SCORERS)
+    assert all(name in report.table() for name in DEFAULT_SCORERS)
     files = {file.name for file in (tmp_path / "report").iterdir()}
     assert {"report.json", "examples.jsonl", "summary.md", "report.html"} <= files
     for name in ("rejection_curves", "risk_coverage", "reliability", "score_histograms"):
@@ -334,3 +335,31 @@ def test_token_calibration_is_that_of_the_trainer(parts, report, tmp_path):
     for name in ("error", "uncertainty", "alignment_error", "token_ece"):
         assert report.metrics["references"][name]["value"] == pytest.approx(found[name], rel=1e-3, abs=1e-5)
     assert np.isfinite(found["gap"])
+
+
+@pytest.mark.usefixtures("without_pictures")
+def test_a_learned_score_is_compared_with_the_single_one_of_its_calibration(parts, tmp_path):
+    """Which is evaluated too, although it was not asked for."""
+    learned = linear_score({"max_of_entropy": -0.1})
+    report = evaluate(parts, scorers=["msp", "learned"], learned_score=learned, resamples=200)
+    assert report.scorers == ["msp", "learned", "perplexity"]
+    quality = report.quality()
+    draws = np.random.default_rng(1).integers(0, 40, (2000, 40))
+    scores = [report.uncertainty(name) for name in ("learned", "perplexity")]
+    differences = [
+        np.subtract(*(prediction_rejection_ratio(score[rows], quality[rows]) for score in scores)) for rows in draws
+    ]
+    gain = report.metrics["learned"]["prr_gain"]
+    assert gain.value == np.subtract(*(prediction_rejection_ratio(score, quality) for score in scores))
+    np.testing.assert_allclose([gain.low, gain.high], np.quantile(differences, [0.025, 0.975]), atol=0.1)
+    report.save(tmp_path)
+    loaded = EvaluationReport.load(tmp_path)
+    assert loaded.metrics["learned"] == {"single": "perplexity", "prr_gain": gain}
+    assert "prr_gain" in loaded.description["metrics"]
+    sentence = (
+        f"minus that of perplexity, the best single scorer when it was fitted: {gain.value:+.3f} [{gain.low:+.3f}"
+    )
+    assert sentence in (tmp_path / "summary.md").read_text()
+    assert learned.explanation in (tmp_path / "summary.md").read_text()
+    assert sentence in (tmp_path / "report.html").read_text().replace("&#43;", "+")
+    assert "learned" not in evaluate(parts, ROWS[:6], scorers=["msp"], learned_score=learned).metrics
