@@ -13,8 +13,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import pytest
+from processes import no_wait
 
 
+os.fsync = no_wait
 # started in the background of a script, all would ignore Ctrl-C, which some tests send
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -54,6 +54,9 @@ def save_figures(drawings: Mapping[str, Callable[..., Figure]], folder: str | Pa
     with matplotlib.rc_context(STYLE):
         for name, draw in drawings.items():
             figure = draw(*drawn)
+            if layout := figure.get_layout_engine():  # once: `savefig` would do it for each file, and draw twice
+                layout.execute(figure)
+                figure.set_layout_engine(None)
             for ending, options in (("png", {"dpi": 160}), ("svg", {"metadata": {"Date": None}})):
                 files.append(folder / f"{name}.{ending}")
                 figure.savefig(files[-1], facecolor="white", **options)

@@ -26,8 +26,13 @@ from clue_hf.posthoc import AdaptiveSets, ScaledIntervals
 from clue_hf.posthoc.calibration_file import UncertaintyCalibration
 
 
-gradio = pytest.importorskip("gradio", reason="gradio is not installed")
 HOSTILE = '<script>hacked=1</script><img src=x onerror="hacked=1">\'"`**a**`${hacked=1} {{hacked=1}} </textarea>'
+
+
+@pytest.fixture(autouse=True, scope="module")
+def gradio():
+    """Not where the tests are collected: it takes seconds to import."""
+    pytest.importorskip("gradio", reason="gradio is not installed")
 
 
 @pytest.fixture

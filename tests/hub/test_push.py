@@ -30,8 +30,10 @@ T5 = {*MODEL, "generation_config.json", "tokenizer.json", "tokenizer_config.json
 REPORTED = {f"{REPORT}/report.json", f"{REPORT}/summary.md"}
 
 RUN = """
-import contextlib, io, json
+import contextlib, io, json, os
 from clue_hf.cli.main import main
+
+token = os.environ["HF_TOKEN"]
 
 def run(*words):
     out, err = io.StringIO(), io.StringIO()
@@ -102,16 +104,17 @@ def local(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def programs(hub, local, failing):
+def programs(hub, local, failing, trained):
     """What the programs found: one process for all, because it takes long to import the libraries."""
     save_learned(local / "learned")
     code = "\n".join([
-        RUN, "import os", PUSH_AND_LOAD, PUSH_A_TRAINER, f"os.chdir({str(failing)!r})", FAIL,
-        'print(json.dumps({"pushed": pushed, "refused": refused, "failed": found}))',
+        RUN, PUSH_AND_LOAD, PUSH_A_TRAINER, f"os.chdir({str(failing)!r})", FAIL,
+        f"os.chdir({str(trained)!r})", TRAIN,
+        'print(json.dumps({"pushed": pushed, "refused": refused, "failed": found, "train.py": ended}))',
     ])  # fmt: skip
     done = run_client(code, hub, local)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return {**json.loads(done.stdout.splitlines()[-1]), "errors": done.stderr}
 
 
 @pytest.fixture(scope="module")
@@ -279,20 +282,37 @@ def test_a_mistake_is_one_line(hub, failed, name, words):
     assert not {"me/secret", "me/empty", "me/pickled", "you/theirs"} & set(hub.repos)
 
 
-def test_training_pushes_only_the_model(hub, tmp_path):
-    """train.py with checkpoints: a commit for each save and one for the end, with our card."""
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder for a training that pushes: its data and its settings."""
+    home = tmp_path_factory.mktemp("trained")
     rows = [{name: row[name] for name in ("source", "target", "entropy")} for row in phrase_rows("train", 80)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (home / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     settings = (ROOT / "configs/quickstart/t5_phrases.yaml").read_text()
-    config = tmp_path / "config.yaml"
-    config.write_text(settings.replace("dataset_name: embedded:phrases", "train_file: rows.jsonl"))
-    words = ["--max_steps", "2", "--max_train_samples", "64", "--max_eval_samples", "4", "--save_strategy", "steps",
-             "--tokenizer_vocab_size", "100", "--report_splits", "test", "--config_overrides",
-             "d_model=16,d_kv=8,d_ff=32,num_layers=1,num_heads=2", "--save_steps", "1", "--eval_strategy", "no",
-             "--quality", "none", "--output_dir", "out", "--use_cpu", "true", "--report_to", "none", "--hub_strategy",
-             "checkpoint", "--push_to_hub", "--hub_model_id", "me/trained", "--hub_token", hub.token]  # fmt: skip
-    done = run_client([str(ROOT / "train.py"), str(config), *words], hub, tmp_path, HF_TOKEN=None)
-    assert done.returncode == 0, done.stderr
+    (home / "config.yaml").write_text(settings.replace("dataset_name: embedded:phrases", "train_file: rows.jsonl"))
+    return home
+
+
+#: After what fails, which ends without a token in the environment.
+TRAIN = f"""
+import runpy, sys
+
+sys.argv = ["train.py", "config.yaml", "--max_steps", "2", "--max_train_samples", "64", "--max_eval_samples", "4",
+            "--tokenizer_vocab_size", "100", "--report_splits", "test", "--config_overrides",
+            "d_model=16,d_kv=8,d_ff=32,num_layers=1,num_heads=2", "--save_strategy", "steps", "--save_steps", "1",
+            "--eval_strategy", "no", "--quality", "none", "--output_dir", "out", "--use_cpu", "true", "--report_to",
+            "none", "--hub_strategy", "checkpoint", "--push_to_hub", "--hub_model_id", "me/trained", "--hub_token",
+            token]
+try:
+    runpy.run_path({str(ROOT / "train.py")!r}, run_name="__main__")
+except SystemExit as end:
+    ended = end.code
+"""
+
+
+def test_training_pushes_only_the_model(hub, trained, programs):
+    """train.py with checkpoints: a commit for each save and one for the end, with our card."""
+    assert programs["train.py"] == 0, programs["errors"]
     repo = hub.repos["me/trained"]
     assert {name for commit in repo.commits for name in commit.files} == {
         ".gitattributes",
@@ -301,16 +321,16 @@ def test_training_pushes_only_the_model(hub, tmp_path):
         *T5,
     }
     assert "Training in progress, step 2" in [commit.title for commit in repo.commits]
-    assert "the states of the optimizer are pickles" in done.stderr
-    saved = (tmp_path / "out/clue/model.safetensors").read_bytes()
+    assert "the states of the optimizer are pickles" in programs["errors"]
+    saved = (trained / "out/clue/model.safetensors").read_bytes()
     assert (repo.files()["model.safetensors"] == saved) is True
     card = repo.files()["README.md"].decode()
     assert "trained with CLUE with alpha = 0.9" in card
     assert 'pipeline("me/trained")' in card
     received = hub.uploaded_bytes()
     assert [text in received for text in (hub.token.encode(), b"training_args.bin", b"optimizer.pt")] == [False] * 3
-    assert not (tmp_path / "out/clue/training_args.bin").exists()
-    assert hub.token not in (tmp_path / "out/clue/training_settings.json").read_text()  # which stays here anyway
+    assert not (trained / "out/clue/training_args.bin").exists()
+    assert hub.token not in (trained / "out/clue/training_settings.json").read_text()  # which stays here anyway
 
 
 PUSH_A_TRAINER = """

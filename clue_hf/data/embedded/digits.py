@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import datasets
 import numpy as np
 
@@ -21,6 +23,12 @@ def load_digits_splits() -> dict[str, datasets.Dataset]:
     The splits `train` (1,258 rows), `validation` (180) and `test` (359), each with the same shares of the classes, and
     `shifted`: the test images, bent and tilted. (Noise as strong as in CIFAR-10-C hardly disturbs such clear images.)
     """
+    return dict(_splits())
+
+
+@functools.cache
+def _splits() -> dict[str, datasets.Dataset]:
+    """Bending them takes a while: a process that loads them again gets the same."""
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
