@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from transformers import Seq2SeqTrainingArguments
 
-from .functional import check_choice, check_fraction
+from .functional import GRADIENTS, check_choice, check_fraction
 from .objectives import OBJECTIVES
 from .settings import check_minimum, setting
 
@@ -45,7 +45,9 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         "token", "CLUE: square the gap of each token (the paper) or of each sequence's means: token, sequence."
     )
     clue_gradient: str = setting(
-        "both", "CLUE: both (the paper), or uncertainty, which detaches the error inside the square."
+        "both",
+        "CLUE: what the square moves: both (the paper), uncertainty (the error is detached inside it) or error (the "
+        "uncertainty is detached).",
     )
     plain_steps: int = setting(
         0, "Number of initial steps trained with cross-entropy. In regression with the squared error."
@@ -109,7 +111,7 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         if self.ddp_find_unused_parameters is None:
             # the fused head uses the output weight outside the wrapped forward, where DDP's search does not look
             self.ddp_find_unused_parameters = False
-        if self.load_best_model_at_end and self.metric_for_best_model is None and self.clue_gradient == "uncertainty":
+        if self.load_best_model_at_end and self.metric_for_best_model is None and self.clue_gradient != "both":
             # its value is that of `both`, which flat models win, though its gradient is not: the error decides instead
             self.metric_for_best_model, self.greater_is_better = "error", False
         super().__post_init__()
@@ -121,7 +123,7 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         check_choice("task", self.task, TASKS)
         check_choice("objective", self.objective, OBJECTIVES)
         check_choice("level", self.level, ("token", "sequence"))
-        check_choice("clue_gradient", self.clue_gradient, ("both", "uncertainty"))
+        check_choice("clue_gradient", self.clue_gradient, GRADIENTS)
         check_choice("augment", self.augment, ("none", "crop", "crop_flip"))
         check_choice("fused_head", self.fused_head, ("auto", "on", "off"))
         check_fraction("alpha", self.alpha)
@@ -136,6 +138,11 @@ class CLUEConfig(Seq2SeqTrainingArguments):
                 raise ValueError(f"`{name}` must be above 0, but is {getattr(self, name)!r}.")
         if self.plain_steps and self.plain_epochs:
             raise ValueError("Set `plain_steps` or `plain_epochs`, not both.")
+        if self.clue_gradient == "error" and self.variance_head and self.objective == "clue":
+            raise ValueError(
+                "`clue_gradient='error'` detaches the uncertainty, so that the variance head would learn nothing: use "
+                "'both' or 'uncertainty', or leave out `variance_head`."
+            )
         if self.objective == "label_smoothing" and self.label_smoothing_factor == 0:
             self.label_smoothing_factor = 0.1
         elif self.objective == "ce" and self.label_smoothing_factor > 0:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +20,8 @@ import torch.nn.functional as F
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Gradient = Literal["both", "uncertainty"]
+Gradient = Literal["both", "uncertainty", "error"]
+GRADIENTS: tuple[str, ...] = get_args(Gradient)
 Level = Literal["token", "sequence"]
 
 
@@ -39,7 +40,8 @@ def clue_loss(
             Weight of the error, in [0, 1]. At 1 the loss *is* the error, bit for bit.
         clue_gradient (`str`, *optional*, defaults to `"both"`):
             `"both"` is the paper: the square moves error and uncertainty. `"uncertainty"` detaches the error inside
-            the square, which makes the true distribution a stationary point at every alpha.
+            the square, which makes the true distribution a stationary point at every alpha. `"error"` detaches the
+            uncertainty instead: the cross-entropy with the weight `alpha + 2 (1 - alpha) (error - uncertainty)`.
 
     Returns:
         `torch.Tensor`: one loss per item.
@@ -51,7 +53,9 @@ def clue_loss(
 
 def calibration_gap(error: torch.Tensor, uncertainty: torch.Tensor, clue_gradient: Gradient = "both") -> torch.Tensor:
     """`error - uncertainty`, with the gradient that `clue_gradient` asks for (see [`clue_loss`])."""
-    return (error if clue_gradient == "both" else error.detach()) - uncertainty
+    if clue_gradient == "uncertainty":
+        return error.detach() - uncertainty
+    return error - (uncertainty.detach() if clue_gradient == "error" else uncertainty)
 
 
 def error_and_entropy(
@@ -115,6 +119,8 @@ def compute_loss_func(
             `"token"` squares the gap of each token, `"sequence"` that of each sequence's means. A stock Trainer counts
             tokens only, so with `"sequence"` the square is averaged over each micro-batch: to accumulate gradients
             exactly use [`CLUETrainer`].
+        clue_gradient (`str`, *optional*, defaults to `"both"`):
+            What the square moves: `"both"`, `"uncertainty"` or `"error"`, see [`clue_loss`].
         shift (`bool`, *optional*, defaults to `False`):
             Set it for causal models, whose position i predicts token i + 1. Sequence-to-sequence models need
             `decoder_input_ids` from the collator: `DataCollatorForSeq2Seq(tokenizer, model=model)`.
@@ -127,7 +133,7 @@ def compute_loss_func(
     """
     check_fraction("alpha", alpha)
     check_choice("level", level, ("token", "sequence"))
-    check_choice("clue_gradient", clue_gradient, ("both", "uncertainty"))
+    check_choice("clue_gradient", clue_gradient, GRADIENTS)
 
     def loss_of_outputs(outputs: Any, labels: torch.Tensor | None, num_items_in_batch: Any = None) -> torch.Tensor:
         if labels is None:

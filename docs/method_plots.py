@@ -39,6 +39,16 @@ def slope(p: Numbers, alpha: float, length: int = 1) -> Numbers:
     return alpha * (p - Q0) + 2 * (1 - alpha) * d * (noise + (p - Q0) ** 2 + d * (p - Q0) * p * (1 - p))
 
 
+def error_slope(p: Numbers, alpha: float) -> Numbers:
+    """The same of `error`, whose square moves the error alone: what it does not move is missing."""
+    return alpha * (p - Q0) + 2 * (1 - alpha) * log_ratio(p) * (Q0 * (1 - Q0) + (p - Q0) ** 2)
+
+
+def error_rest(alpha: float) -> float:
+    """Where `error` comes to rest: between the uniform distribution and the truth."""
+    return brentq(error_slope, 1 / V, Q0, (alpha,))
+
+
 def minima(alpha: float, length: int = 1) -> list[float]:
     """All local minima over p: where the slope changes from - to +. The lowest comes first."""
     grid = 1 / (1 + np.exp(-np.linspace(-12, 12, 4001)))
@@ -78,8 +88,8 @@ def gradient(z: Array, q: Array, size: Array, alpha: float, clue_gradient: str) 
     """The expected gradient by the logit of one token: E[a (p - onehot(y)) - b p (ln p + H)]."""
     log_p, entropy = distribution(z, size)
     p, gap = np.exp(log_p), -log_p - entropy
-    a = alpha + 2 * (1 - alpha) * gap * (clue_gradient == "both")
-    b = -2 * (1 - alpha) * (size * q * gap).sum()
+    a = alpha + 2 * (1 - alpha) * gap * (clue_gradient != "uncertainty")
+    b = -2 * (1 - alpha) * (size * q * gap).sum() * (clue_gradient != "error")
     return p * (size * q * a).sum() - q * a - b * p * (log_p + entropy)
 
 
@@ -109,9 +119,10 @@ def table_of_optima() -> str:
         both, sequence = minima(alpha)[0], minima(alpha, LENGTH)[0]
         free = np.exp(distribution(lowest(RANDOM[:6], q, size, alpha), size)[0])
         detached = np.exp(distribution(flow(RANDOM[0], q, size, alpha, "uncertainty")[0], size)[0])
-        numbers = [f"{x:.3f}" for x in (both, flatness(both), free[0], sequence, detached[0])]
+        numbers = [f"{x:.3f}" for x in (both, flatness(both), free[0], sequence, detached[0], error_rest(alpha))]
         rows.append([f"{alpha:g}", *numbers[:3], f"{free[1:].min():.4f} to {free[1:].max():.4f}", *numbers[3:]])
-    return table("alpha | p0 | H / ln V | free: p0 | free: others | p0, sequences of 32 | p0, `uncertainty`", rows)
+    others = "p0, sequences of 32 | p0, `uncertainty` | p0, `error`"
+    return table(f"alpha | p0 | H / ln V | free: p0 | free: others | {others}", rows)
 
 
 def table_of_quantities() -> str:

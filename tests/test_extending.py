@@ -8,7 +8,7 @@ from class_models import digit_splits, train_resnet
 from helpers import make_model
 
 from clue_hf import ClassificationEvaluator, CLUEConfig, CLUETrainer, UncertaintyEvaluator
-from clue_hf.metrics import QUALITIES
+from clue_hf.metrics import QUALITIES, quality_signature, sentence_quality
 from clue_hf.objectives import OBJECTIVES, Objective
 from clue_hf.posthoc import CALIBRATORS, Calibrator
 from clue_hf.scorers import SCORERS, Scorer
@@ -58,6 +58,17 @@ def test_a_scorer_and_a_quality(tokenizer, monkeypatch):
     assert report.metrics["quality"]["same_length"]["corpus"].value == pytest.approx(100 * report.quality().mean())
     assert report.description["quality"]["same_length"].startswith("1 where prediction")
     assert "least_probable" in report.table()
+    assert "same_length: corpus" in report.summary()
+
+
+def test_a_quality_of_pairs_judges_several_references(monkeypatch):
+    def same_length(predictions, references):
+        """1 where prediction and reference have equally many words, else 0."""
+        return [len(a.split()) == len(b.split()) for a, b in zip(predictions, references, strict=True)]
+
+    monkeypatch.setitem(QUALITIES, "same_length", same_length)
+    assert sentence_quality("same_length", ["a b", "a", "a"], [["a", "c d"], "b", ["a b"]]).tolist() == [1, 1, 0]
+    assert quality_signature("same_length", None).endswith("else 0, best of the references")
 
 
 def test_a_calibrator(tmp_path, monkeypatch):

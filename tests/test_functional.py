@@ -7,7 +7,7 @@ from helpers import make_batch, make_model
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clue_hf.functional import clue_loss, compute_loss_func, error_and_entropy, sequence_means
+from clue_hf.functional import GRADIENTS, clue_loss, compute_loss_func, error_and_entropy, sequence_means
 
 
 numbers = st.floats(0, 20, allow_nan=False)
@@ -18,21 +18,26 @@ def test_clue_loss_is_the_formula(error, uncertainty, alpha):
     e, u = torch.tensor([error], dtype=torch.float64), torch.tensor([uncertainty], dtype=torch.float64)
     expected = alpha * error + (1 - alpha) * (error - uncertainty) ** 2
     assert clue_loss(e, u, alpha).item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
-    assert clue_loss(e, u, alpha, "uncertainty").item() == clue_loss(e, u, alpha).item()
+    for form in ("uncertainty", "error"):
+        assert clue_loss(e, u, alpha, form).item() == clue_loss(e, u, alpha).item()
 
 
-def test_alpha_one_is_the_error_itself_even_where_the_square_overflows():
+@pytest.mark.parametrize("clue_gradient", GRADIENTS)
+def test_alpha_one_is_the_error_itself_even_where_the_square_overflows(clue_gradient):
     error = torch.tensor([1.0, 1e38])
-    assert clue_loss(error, torch.zeros(2), 1) is error
+    assert clue_loss(error, torch.zeros(2), 1, clue_gradient) is error
 
 
-@pytest.mark.parametrize(("clue_gradient", "a"), [("both", 0.7 + 2 * 0.3 * 1.5), ("uncertainty", 0.7)])
-def test_gradient_of_both_forms(clue_gradient, a):
+@pytest.mark.parametrize(
+    ("clue_gradient", "a", "b"),
+    [("both", 0.7 + 0.6 * 1.5, -0.6 * 1.5), ("uncertainty", 0.7, -0.6 * 1.5), ("error", 0.7 + 0.6 * 1.5, None)],
+)
+def test_gradient_of_each_form(clue_gradient, a, b):
     error = torch.tensor(2.0, requires_grad=True)
     uncertainty = torch.tensor(0.5, requires_grad=True)
     clue_loss(error, uncertainty, 0.7, clue_gradient).backward()
     assert error.grad.item() == pytest.approx(a)
-    assert uncertainty.grad.item() == pytest.approx(-2 * 0.3 * 1.5)
+    assert uncertainty.grad is None if b is None else uncertainty.grad.item() == pytest.approx(b)
 
 
 def test_error_and_entropy_against_torch():
@@ -103,6 +108,19 @@ def test_compute_loss_func_at_the_sequence_level():
     squares = [(error[0, 0] - entropy[0, 0]) ** 2, (error[1].mean() - entropy[1].mean()) ** 2]
     expected = 0.6 * error.sum() / 5 + 0.4 * sum(squares) / 2
     torch.testing.assert_close(compute_loss_func(0.6, level="sequence")({"logits": logits}, labels), expected)
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_compute_loss_func_of_the_error_weights_the_cross_entropy(level):
+    logits = torch.randn(2, 4, 5, dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([[0, 1, 2, 3], [4, 4, -100, -100]])
+    loss = compute_loss_func(0.6, level=level, clue_gradient="error")({"logits": logits}, labels)
+    error, entropy = error_and_entropy(logits, labels)
+    gap = (error - entropy).detach()
+    if level == "sequence":  # every token of a sequence has the weight of its mean gap, by the number of its tokens
+        gap = gap.sum(-1, keepdim=True) / torch.tensor([[4], [2]]) * 6 / 2 / torch.tensor([[4], [2]])
+    weighted = ((0.6 + 2 * 0.4 * gap) * error).sum() / 6
+    torch.testing.assert_close(*(torch.autograd.grad(value, logits)[0] for value in (loss, weighted)))
 
 
 def test_compute_loss_func_notices_labels_that_do_not_line_up():

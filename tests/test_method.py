@@ -9,13 +9,12 @@ import pytest
 import torch
 from scipy.optimize import brentq
 
-from clue_hf.functional import calibration_gap, clue_loss, compute_loss_func, error_and_entropy
+from clue_hf.functional import GRADIENTS, calibration_gap, clue_loss, compute_loss_func, error_and_entropy
 
 
 pytest.importorskip("matplotlib")
 DOCS = Path(__file__).parents[1] / "docs"
 ALPHAS = (1.0, 0.9, 0.5, 0.1, 0.0)
-FORMS = ("both", "uncertainty")
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +179,40 @@ class TestUncertainty:
         torch.testing.assert_close(truth, expected(q.log(), q, 0.5, "both"))
 
 
+class TestError:
+    @pytest.mark.parametrize("alpha", ALPHAS)
+    def test_slope_of_the_family(self, plots, alpha):
+        q = torch.tensor(plots.truth()[0])
+        for value in (0.01, 1 / plots.V, 0.3, 0.6, 0.95):
+            p = torch.tensor(value, dtype=torch.float64, requires_grad=True)
+            slope = torch.autograd.grad(expected(family(p, plots.V), q, alpha, "error"), p)[0] * value * (1 - value)
+            assert slope.item() == pytest.approx(plots.error_slope(value, alpha), rel=1e-9, abs=1e-12)
+
+    @pytest.mark.parametrize("alpha", ALPHAS)
+    def test_pushes_a_perfect_model_as_both_does(self, draw, alpha):
+        q = normal(draw, 9).softmax(0)
+        torch.testing.assert_close(gradient(q.log(), q, alpha, "error"), gradient(q.log(), q, alpha, "both"))
+
+    @pytest.mark.parametrize("alpha", [0.99, 0.9, 0.5, 0.1])
+    def test_rests_at_a_flatter_distribution_than_both(self, plots, alpha):
+        (q, size), rest = plots.truth(), plots.error_rest(alpha)
+        assert 1 / plots.V < rest < plots.minima(alpha)[0]
+        at_rest = family(torch.tensor(rest, dtype=torch.float64), plots.V)
+        assert gradient(at_rest, torch.tensor(q), alpha, "error").abs().max() < 1e-10
+        for start in plots.RANDOM[:3]:
+            end = plots.flow(start, q, size, alpha, "error")[0]
+            np.testing.assert_allclose(end - end[1], at_rest - at_rest[1], atol=1e-3)
+
+    def test_a_sure_right_token_gets_a_negative_weight(self):
+        logits = torch.tensor([[2.0, 0.0, 0.0]], dtype=torch.float64, requires_grad=True)
+        error, entropy = error_and_entropy(logits, torch.tensor([0]))
+        gap = (error - entropy).item()
+        for alpha, sign in ((0.9, -1), (0.1, 1)):
+            assert (alpha + 2 * (1 - alpha) * gap > 0) == (sign < 0)
+            slope = torch.autograd.grad(clue_loss(error, entropy, alpha, "error").sum(), logits, retain_graph=True)[0]
+            assert slope[0, 0].sign() == sign
+
+
 class TestSequence:
     def test_two_denominators(self, draw):
         logits, labels = normal(draw, 3, 4, 5), torch.tensor([[0, 1, 2, 3], [4, -100, -100, -100], [-100] * 4])
@@ -211,14 +244,15 @@ class TestSequence:
         assert largest > 1e-3 if dependent else largest < 1e-15
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", GRADIENTS)
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_gradient_of_the_fused_head(plots, draw, alpha, form):
     logits, labels = (2 * normal(draw, 6, 11)).requires_grad_(), torch.randint(11, (6,), generator=draw)
     error, entropy = error_and_entropy(logits, labels)
     found = torch.autograd.grad(clue_loss(error, entropy, alpha, form).sum(), logits)[0]
     gap, log_p = (error - entropy).detach().unsqueeze(1), logits.detach().log_softmax(-1)
-    a, b = alpha + 2 * (1 - alpha) * gap * (form == "both"), -2 * (1 - alpha) * gap
+    weight = 2 * (1 - alpha) * gap
+    a, b = alpha + weight * (form != "uncertainty"), -weight * (form != "error")
     onehot = torch.nn.functional.one_hot(labels, 11)
     by_hand = a * (log_p.exp() - onehot) - b * log_p.exp() * (log_p + entropy.detach().unsqueeze(1))
     torch.testing.assert_close(found, by_hand)

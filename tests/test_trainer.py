@@ -41,12 +41,13 @@ def first_steps(kind, tmp_path, steps=2, **settings):
 
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("clue_gradient", ["both", "error"])
 @pytest.mark.parametrize("fused_head", ["on", "off"])
-def test_loss_and_gradient_do_not_depend_on_the_layout_of_the_batch(kind, level, fused_head, tmp_path):
+def test_loss_and_gradient_do_not_depend_on_the_layout_of_the_batch(kind, level, clue_gradient, fused_head, tmp_path):
     found = []
     for batch, accumulation in LAYOUTS:
         trainer = first_steps(
-            kind, tmp_path, level=level, fused_head=fused_head, alpha=0.7,
+            kind, tmp_path, level=level, clue_gradient=clue_gradient, fused_head=fused_head, alpha=0.7,
             per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation,
         )  # fmt: skip
         found.append([(line["loss"], line["grad_norm"], line["error"]) for line in log_lines(trainer)])
@@ -310,6 +311,7 @@ def test_a_flat_model_is_warned_about_once(tmp_path, caplog):
         ({"objective": "clu"}, "objective"),
         ({"level": "word"}, "level"),
         ({"clue_gradient": "none"}, "clue_gradient"),
+        ({"clue_gradient": "error", "variance_head": True}, "variance head would learn nothing"),
         ({"fused_head": "yes"}, "fused_head"),
         ({"task": "chess"}, "task"),
         ({"plain_steps": -1}, "plain_steps"),
@@ -327,8 +329,9 @@ def test_settings_are_honoured_or_refused(settings, message, tmp_path):
 
 def test_the_best_model_is_not_chosen_by_a_loss_that_prefers_flat_ones(tmp_path):
     settings = {"eval_strategy": "steps", "save_strategy": "steps", "load_best_model_at_end": True, "use_cpu": True}
-    detached = CLUEConfig(str(tmp_path), clue_gradient="uncertainty", **settings)
-    assert (detached.metric_for_best_model, detached.greater_is_better) == ("error", False)
+    for form in ("uncertainty", "error"):
+        detached = CLUEConfig(str(tmp_path), clue_gradient=form, **settings)
+        assert (detached.metric_for_best_model, detached.greater_is_better) == ("error", False)
     assert CLUEConfig(str(tmp_path), **settings).metric_for_best_model == "loss"
     chosen = CLUEConfig(str(tmp_path), clue_gradient="uncertainty", metric_for_best_model="loss", **settings)
     assert (chosen.metric_for_best_model, chosen.greater_is_better) == ("loss", False)

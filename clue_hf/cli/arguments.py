@@ -13,7 +13,7 @@ from ..metrics.quality import QUALITIES
 from ..models.arguments import LoraArguments, ModelArguments
 from ..posthoc import CALIBRATORS
 from ..posthoc.rules import EVERY_CALIBRATOR
-from ..scorers import SCORERS
+from ..scorers import DEFAULT_SCORERS, SCORERS
 from ..settings import check_minimum, known_names, setting
 
 
@@ -23,7 +23,9 @@ class EvaluateArguments(InferenceArguments, CorruptionArguments):
 
     split: str = setting("test", "Split of the data to evaluate on.")
     compare: str | None = setting(None, "Another model, on the same data: adds the paired differences.")
-    scorers: list[str] = setting(list(SCORERS), "Scorers, separated by spaces or commas.")
+    scorers: list[str] = setting(
+        list(DEFAULT_SCORERS), f"Scorers, separated by spaces or commas: {', '.join(SCORERS)}."
+    )
     quality: str = setting(
         "bleu",
         f"How outputs are judged: {', '.join(QUALITIES)}; of several (bleu,chrf) the first is the primary metric.",

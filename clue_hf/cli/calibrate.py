@@ -11,13 +11,15 @@ from typing import Any
 from transformers.utils import logging
 
 from ..data.loading import DataArguments
+from ..deploy.bake import bake, check_new_folder
 from ..deploy.calibration import CalibrateArguments, calibrate
-from ..deploy.token_calibration import TokenCalibration, token_parts
+from ..deploy.learned_score import learned_part, learned_summary
+from ..deploy.token_calibration import token_parts
 from ..errors import UserError
 from ..models.uncertainty_file import UNCERTAINTY_FILE, NewerVersionError, read_uncertainty, write_uncertainty
 from ..posthoc import AbstentionThreshold
+from ..posthoc.baked import BakedTemperature
 from ..posthoc.calibration_file import UncertaintyCalibration
-from ..posthoc.token_temperature import TokenTemperature
 from ..predictors.loading import read_config, save_model
 from ..tables import markdown_table
 from .arguments import DATA_OPTIONS, FILE_TYPES, SPLIT_OPTIONS
@@ -30,7 +32,8 @@ logger = logging.get_logger(__name__)
 
 GROUPS = {
     "Options": ["split", "output_dir", "risks", "delta", "mc_samples", "per_device_eval_batch_size", "dtype", "seed"],
-    "Texts": ["scorer", "quality", "token_calibrator", "max_target_length", "generation_num_beams", "num_samples"],
+    "Texts": ["scorer", "learned_scores", "quality", "token_calibrator", "bake", "max_target_length",
+              "generation_num_beams", "num_samples"],
     "Classes and numbers": ["conformal", "coverage", "tolerance"],
     "Data": [*DATA_OPTIONS, *SPLIT_OPTIONS, "split_seed", "max_eval_samples", "binary_task", "on_bad_row"],
 }  # fmt: skip
@@ -45,6 +48,7 @@ probability --coverage. --config takes the YAML file of a training."""
 
 EXAMPLES = """
 clue-hf calibrate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --quality chrf
+clue-hf calibrate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --scorer learned
 clue-hf calibrate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --risks 0.01,0.05
 clue-hf calibrate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --conformal lac
 clue-hf calibrate out/quickstart_diabetes/clue --config configs/quickstart/tabular_diabetes.yaml --conformal scaled
@@ -55,42 +59,44 @@ clue-hf calibrate Helsinki-NLP/opus-mt-en-fr --validation_file pairs.jsonl --sou
 def command(argv: Sequence[str]) -> int:
     """Runs `clue-hf calibrate`; returns its exit code."""
     # the output_dir in the file of a training is where the training wrote
-    types, command_line_only = (CalibrateArguments, DataArguments), ["output_dir"]
+    types, command_line_only = (CalibrateArguments, DataArguments), ["output_dir", "bake"]
     parser = ConfigParser(
         "clue-hf calibrate MODEL", types, DESCRIPTION, EXAMPLES, GROUPS, FILE_TYPES, command_line_only
     )
     model, arguments, data = parser.parse(argv)
-    folder = _folder(model, arguments.output_dir)
+    folder = (
+        check_new_folder(arguments.bake, model) if arguments.bake is not None else _folder(model, arguments.output_dir)
+    )
     _check_split(arguments.split, data)
     read_config(model)  # says where there is no such model
     stored = _stored(model)
     calibration, predictor, tokens = calibrate(model, arguments, data, data_name(data, arguments.split), stored)
+    if arguments.bake is not None and tokens is not None:
+        baked = bake(predictor, calibration, tokens, folder, model, stored, arguments.quality)
+        print("\n".join(["", tokens.summary(), "", summary(calibration), "", bake_summary(baked, folder)]))
+        return 0
     if not _same(folder, model):
         save_model(predictor, folder, stored)
         write_uncertainty(folder, **{key: value for key, value in stored.items() if key != "version"})
     calibration.write(folder)
-    write_uncertainty(folder, **token_parts(tokens))
+    learned = getattr(predictor, "learned_score", None)
+    write_uncertainty(folder, **token_parts(tokens), **learned_part(learned))
     if tokens is not None:
-        print("\n" + token_summary(tokens))
+        print("\n" + tokens.summary())
+    if learned is not None:
+        print("\n" + learned_summary(learned))
     print("\n" + summary(calibration))
     print(f"\nWritten to {folder / UNCERTAINTY_FILE}.")
     return 0
 
 
-def token_summary(tokens: TokenCalibration) -> str:
-    """The token calibrator, before and after, in a few lines and a table."""
-    parts = tokens.parts
-    chosen = tokens.name
-    if isinstance(tokens.calibrator, TokenTemperature):
-        chosen += f", T = {tokens.calibrator.temperature:.3f}"
+def bake_summary(baked: BakedTemperature, folder: Path) -> str:
+    """The model with a temperature in its weights, in a few lines."""
     return "\n".join([
-        f"Token calibrator: {chosen}, fitted on {len(parts.fit):,} rows; {len(parts.choose):,} others choose, and "
-        f"{len(parts.certify):,} others give this table and the thresholds.",
-        "",
-        tokens.table(),
-        "",
-        "Error and uncertainty in nats per token. A temperature never changes which token is the most likely one: the",
-        "outputs are the same as before.",
+        f"The logits of the model in {folder} are those of {baked.model} divided by T = {baked.temperature:.4g} (to "
+        f"{baked.logit_error:.1e} of their range, on {baked.rows:,} held-out rows).",
+        "It is a plain transformers model in float32: nobody needs clue_hf to load it.",
+        baked.differences(),
     ])  # fmt: skip
 
 

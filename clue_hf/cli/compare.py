@@ -13,7 +13,8 @@ from .train import run_experiment
 
 GROUPS = {
     "Options": ["methods", "seeds", "alphas", "baseline", "scorers", "num_samples", "quality", "resamples",
-                "conformal", "coverage", "corruption", "severity", "output_dir", "seed", "report_splits", "on_bad_row",
+                "conformal", "coverage", "corruption", "severity", "output_dir", "seed", "report_splits",
+                "merge_references", "on_bad_row",
                 "num_processes"],
 }  # fmt: skip
 

@@ -38,7 +38,8 @@ GROUPS = {
                 "per_device_eval_batch_size"],
     "Classifiers and regressors": ["calibrator", "conformal", "coverage", "corruption", "severity",
                                    "ood_split", "ood_file", "binary_task", "min_variance"],
-    "Data": [*DATA_OPTIONS, "entropy_column", *SPLIT_OPTIONS, "split_seed", "max_eval_samples", "on_bad_row"],
+    "Data": [*DATA_OPTIONS, "entropy_column", *SPLIT_OPTIONS, "split_seed", "max_eval_samples",
+             "merge_references", "on_bad_row"],
 }  # fmt: skip
 
 # options that only some kinds of models have a use for
@@ -189,7 +190,8 @@ def data_name(data: DataArguments, split: str) -> str:
     own = f"The {split} data" if data.dataset_name else f"{split}_file"
     if not data.dataset_name and not getattr(data, own, None):
         own = "train_file"  # of which it is a part
-    details = (data.dataset_config, split, data.bad_rows.summary(own))
+    merged = "equal sources merged" if data.merge_references else ""
+    details = (data.dataset_config, split, data.bad_rows.summary(own), merged)
     return f"{name} ({', '.join(detail for detail in details if detail)})"
 
 

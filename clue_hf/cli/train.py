@@ -34,7 +34,7 @@ GROUPS = {
     "LoRA": ["use_peft", "lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "lora_modules_to_save"],
     "Data": [*DATA_OPTIONS, "max_target_length", "binary_task", "image_size", "augment", "categorical_columns",
              "ignored_columns", *SPLIT_OPTIONS, "max_train_samples", "max_eval_samples", "report_splits",
-             "on_bad_row"],
+             "merge_references", "on_bad_row"],
     "Training": ["num_train_epochs", "max_steps", "per_device_train_batch_size", "per_device_eval_batch_size",
                  "gradient_accumulation_steps", "learning_rate", "lr_scheduler_type", "warmup_steps", "optim",
                  "optim_args", "weight_decay", "max_grad_norm", "bf16", "gradient_checkpointing", "torch_compile",

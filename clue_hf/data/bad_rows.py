@@ -17,6 +17,7 @@ from datasets import Dataset
 from transformers.utils import logging
 
 from ..errors import UserError
+from .columns import reference_problem
 from .lines import SEPARATORS, UNREADABLE_FILE, file_kind, read_lines
 from .tables import KEEP_NA_WORDS, parse_csv
 
@@ -143,6 +144,23 @@ def unusual_values(values: list[Any], what: str) -> Iterator[tuple[int, str]]:
             yield row, f"{value}"
         elif what == "class" and usual == "number" and not (0 <= value < math.inf and value % 1 == 0):
             yield row, f"{value}, which is not a class number,"
+
+
+def unusual_references(values: list[Any]) -> Iterator[tuple[int, str]]:
+    """Targets that are missing, or neither a text nor a list of texts, where most are; chats are lists of messages."""
+    kinds = Counter(kind_of(value) for value in values if value is not None)
+    is_chat = any(isinstance(value, list) and value and isinstance(value[0], dict) for value in values)
+    if is_chat or not kinds or kinds.most_common(1)[0][0] not in ("text", "list"):
+        yield from unusual_values(values, "value")
+        return
+    for row, value in enumerate(values):
+        if isinstance(value, list):
+            if problem := reference_problem(value):
+                yield row, problem
+        elif value is None:
+            yield row, "nothing (null)"
+        elif not isinstance(value, str):
+            yield row, f"a {kind_of(value)}, {str(value)[:40]!r}, where others have a text,"
 
 
 def kind_of(value: Any) -> str:

@@ -120,14 +120,34 @@ def check_texts(values: list[Any], path: str, option: str, first_row: int = 0) -
 
 def text_pairs(
     columns: dict[str, list[Any]], source: str | None, target: str | None, first_row: int = 0
-) -> tuple[list[str], list[str]]:
-    """The source and target texts of a batch of rows, in columns that are named or known."""
-    texts = []
-    pair = find_pair(columns, source, target)
-    for path, option in zip(pair, ("source_column", "target_column"), strict=True):
-        texts.append(column_values(columns, path, option))
-        check_texts(texts[-1], path, option, first_row)
-    return texts[0], texts[1]
+) -> tuple[list[str], list[list[str]]]:
+    """The source text and the references of each row of a batch, in columns that are named or known."""
+    source, target = find_pair(columns, source, target)
+    texts = column_values(columns, source, "source_column")
+    check_texts(texts, source, "source_column", first_row)
+    return texts, as_references(column_values(columns, target, "target_column"), target, first_row)
+
+
+def as_references(values: list[Any], path: str, first_row: int = 0) -> list[list[str]]:
+    """The references of each row, which has a text or a list of texts; raises with the number of one that does not."""
+    for row, value in enumerate(values, first_row):
+        if isinstance(value, list) and (problem := reference_problem(value)):
+            where = f"row {row} (counted from 0) has {problem}"
+            raise UserError(f"target_column {path!r} must hold texts or lists of texts, but {where}.")
+    check_texts([value[0] if isinstance(value, list) else value for value in values], path, "target_column", first_row)
+    return [[value] if isinstance(value, str) else list(value) for value in values]
+
+
+def reference_problem(references: list[Any]) -> str | None:
+    """What is wrong with a list of references, where anything is."""
+    if not references:
+        return "an empty list"
+    wrong = next((place for place, text in enumerate(references) if not isinstance(text, str)), None)
+    if wrong is None:
+        return None
+    value = references[wrong]
+    what = "nothing (null)" if value is None else f"a {type(value).__name__}, {str(value)[:40]!r},"
+    return f"{what} at place {wrong} (counted from 0) of its list"
 
 
 def describe_value(value: Any) -> str:

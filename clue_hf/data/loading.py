@@ -21,7 +21,7 @@ from .labels import check_classes, split_by_label
 from .lines import SEPARATORS, UNREADABLE_FILE, file_kind, is_misread
 from .needs import RowNeeds, as_plain, bad_cells, bad_values
 from .npz import load_npz
-from .splits import rows_by_value, split_by_source
+from .splits import merge_references, rows_by_value, split_by_source
 from .tables import KEEP_NA_WORDS, check_header, read_csv
 from .targets import find_target_column
 
@@ -56,6 +56,9 @@ class DataArguments:
     ignored_columns: list[str] | None = setting(None, "Tables: columns to ignore.")
     drop_missing_target: bool = setting(False, "Tables: skip rows without a target instead of raising an error.")
     binary_task: str | None = setting(None, "Two of the classes, 'cat,dog', or one against the rest, 'cat'.")
+    merge_references: bool = setting(
+        False, "Texts: in the validation and test data, rows with equal sources become one with all their references."
+    )
     report_splits: list[str] = setting(["test"], "Splits to report on after training.")
     on_bad_row: str = setting("fail", "Rows that cannot be used: fail (naming the first) or skip (and count them).")
     bad_rows: BadRows = field(init=False, repr=False, compare=False)
@@ -109,6 +112,11 @@ def load_splits(
     for name in arguments.report_splits:
         if name not in splits:
             splits[name] = _named(loaded, name, "report_splits")
+    if arguments.merge_references:
+        if images or label or table or task in ("regression", "classification"):
+            raise UserError("merge_references is for models that write texts: leave it out.")
+        merged = {name: merge_references(rows, source, target) for name, rows in splits.items() if name != "train"}
+        splits.update(merged)
     if images:
         check_classes(splits, images[1])
     limits = dict.fromkeys(splits, arguments.max_eval_samples) | {"train": arguments.max_train_samples}

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from datasets import Dataset
 from transformers.utils.logging import tqdm
 
-from .bad_rows import kind_of, unusual_values
+from .bad_rows import kind_of, unusual_references, unusual_values
 from .columns import KNOWN_TEXTS, find_image_columns, find_pair, find_text_columns, has_images
 from .image_dataset import UNREADABLE, open_image
 from .tables import NUMBER, Table, missing, unreadable
@@ -53,8 +53,8 @@ class RowNeeds:
 
     def columns(self, columns: list[str], open_images: bool = False) -> dict[str, str]:
         """
-        The columns that every row needs, each with what it holds: `"value"`, `"number"`, `"class"` or, where they are
-        to be opened, `"image"`. The first one is that of the model's inputs.
+        The columns that every row needs, each with what it holds: `"value"`, `"references"` (a text or several),
+        `"number"`, `"class"` or, where they are to be opened, `"image"`. The first one is that of the model's inputs.
         """
         picture = "image" if open_images else "value"
         if self.task == "regression":
@@ -68,7 +68,10 @@ class RowNeeds:
             text, label = find_text_columns(columns, self.source, self.label)
             return {text: "value", label: "class"}
         known = None if self.source or self.target else next((name for name in KNOWN_TEXTS if name in columns), None)
-        return dict.fromkeys([known] if known else find_pair(columns, self.source, self.target), "value")
+        if known:
+            return {known: "value"}
+        source, target = find_pair(columns, self.source, self.target)
+        return {source: "value", target: "references"}
 
 
 def bad_values(dataset: Dataset, needed: dict[str, str], from_csv: bool = False) -> dict[int, str]:
@@ -101,7 +104,10 @@ def _bad_column(dataset: Dataset, path: str, what: str, from_csv: bool) -> Itera
         if numbers is None and what == "number":
             return
         values = numbers or values
-    problems = list(_unreadable_images(values) if what == "image" else unusual_values(values, what))
+    if what in ("image", "references"):
+        problems = list({"image": _unreadable_images, "references": unusual_references}[what](values))
+    else:
+        problems = list(unusual_values(values, what))
     if what == "class" and len(problems) == len(values):
         return
     for row, problem in problems:
@@ -135,9 +141,18 @@ def _is_good(dataset: Dataset, name: str, keys: list[str], what: str) -> bool:
         if not pa.types.is_struct(array.type) or array.type.get_field_index(key) < 0:
             return False
         array = pc.struct_field(array, key)
+    is_list = pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
+    if what == "references" and is_list and not pa.types.is_struct(array.type.value_type):  # messages of chats
+        is_text = pa.types.is_string(array.type.value_type) or pa.types.is_large_string(array.type.value_type)
+        return is_text and array.null_count == 0 and _has_no_gaps(array)
     if what == "class" and pa.types.is_integer(array.type):
         return array.null_count == 0 and (pc.min(array).as_py() or 0) >= 0
     return array.null_count == 0 and not (what == "class" and pa.types.is_floating(array.type))
+
+
+def _has_no_gaps(lists: pa.ChunkedArray) -> bool:
+    """Whether every list has a value, and none is missing."""
+    return (pc.min(pc.list_value_length(lists)).as_py() or 0) > 0 and pc.list_flatten(lists).null_count == 0
 
 
 def _is_text(feature: Any) -> bool:

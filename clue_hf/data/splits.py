@@ -9,7 +9,7 @@ from typing import Any
 from datasets import Dataset, DatasetDict
 
 from ..errors import UserError
-from .columns import dataset_values
+from .columns import dataset_values, find_pair, text_pairs
 
 
 def split_by_source(dataset: Dataset, fractions: dict[str, float], seed: int, source: str | None) -> DatasetDict:
@@ -23,6 +23,22 @@ def split_by_source(dataset: Dataset, fractions: dict[str, float], seed: int, so
     keys = range(len(dataset)) if source is None else dataset_values(dataset, source, "source_column")
     groups = rows_by_value(keys)
     return divide(dataset, [groups[key] for key in sorted(groups, key=lambda key: _digest(key, seed))], fractions)
+
+
+def merge_references(dataset: Dataset, source: str | None = None, target: str | None = None) -> Dataset:
+    """
+    Rows with equal sources as one row with all their references, in the order in which the sources occur first. Equal
+    references are one; the other columns have the values of the first row.
+    """
+    source, target = find_pair(dataset.column_names, source, target)
+    needed = dict.fromkeys(path if path in dataset.column_names else path.split(".")[0] for path in (source, target))
+    sources, references = text_pairs({name: dataset[name][:] for name in needed}, source, target)
+    groups = rows_by_value(sources).values()
+    merged = [list(dict.fromkeys(text for row in rows for text in references[row])) for rows in groups]
+    first, names = dataset.select([rows[0] for rows in groups]), list(dataset.column_names)
+    if target in names:
+        return first.remove_columns(target).add_column(target, merged).select_columns(names)
+    return first.add_column(target, merged)  # a column with a dotted name comes before what is nested
 
 
 def rows_by_value(values: Iterable[Any]) -> dict[str, list[int]]:

@@ -50,7 +50,9 @@ class InferenceArguments(ConformalArguments):
     """Columns, lengths and passes. What training shares has the same names and meanings there."""
 
     source_column: str | None = setting(None, "Column of the source text or prompt.")
-    target_column: str | None = setting(None, "Column of the reference text, or of the number to predict.")
+    target_column: str | None = setting(
+        None, "Column of the reference text (or a list of them), or of the number to predict."
+    )
     image_column: str | None = setting(None, "Classes and numbers: column of the image.")
     label_column: str | None = setting(None, "Classes: column of the class.")
     source_prefix: str | None = setting(None, "Text put before every source (default: as the model was trained).")

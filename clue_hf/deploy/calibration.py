@@ -18,17 +18,19 @@ from ..functional import check_choice
 from ..inputs.base import InputSettings
 from ..inputs.labels import class_rows, number_rows
 from ..inputs.splits import EvaluationData
-from ..metrics import quality_signature, sentence_quality
+from ..metrics import count_references, quality_signature, sentence_quality
 from ..metrics.quality import QUALITIES
+from ..models.divided_logits import check_divisible
 from ..models.kind import config_kind
 from ..posthoc.abstention import MAX_RISKS
 from ..posthoc.calibration_file import UncertaintyCalibration
 from ..posthoc.rules import check_posthoc
 from ..predictors.base import Answer
 from ..predictors.loading import read_config
-from ..scorers import SCORERS
+from ..scorers import SCORERS, unfitted_names
 from ..settings import check_minimum, known_names, parse_fractions, setting
 from .arguments import InferenceArguments
+from .learned_score import learn_score, single_scorers
 from .token_calibration import TOKEN_CALIBRATORS, Parts, TokenCalibration, calibrate_tokens
 
 
@@ -52,11 +54,18 @@ class CalibrateArguments(InferenceArguments):
         [], "Risks (1 - quality) to find thresholds for: 0.05,0.1 (default: some from 0.01 on)."
     )
     scorer: str | None = setting(None, f"Texts: the uncertainty (default: perplexity): {', '.join(SCORERS)}.")
+    learned_scores: list[str] = setting(
+        [], "Texts: with --scorer learned, other scorers whose scores it learns from too: pmi,mc_sequence_entropy."
+    )
     quality: str = setting("bleu", f"Texts: how outputs are judged: {', '.join(QUALITIES)}.")
     token_calibrator: str | None = setting(
         None,
         f"Texts: calibrate the probabilities of the tokens, on half of the rows: {', '.join(TOKEN_CALIBRATORS)}, auto "
         "(default: chooses on rows of its own). Outputs stay the same.",
+    )
+    bake: str | None = setting(
+        None,
+        "Texts: new folder for a plain transformers model with the temperature in its weights; MODEL stays as it is.",
     )
     tolerance: float | None = setting(
         None, "Numbers: largest error, in units of the target, of a prediction that counts as right."
@@ -71,9 +80,33 @@ class CalibrateArguments(InferenceArguments):
                     raise ValueError(f"`{name}` must lie between 0 and 1, but is {value:g}.")
         if self.scorer is not None:
             check_choice("scorer", self.scorer, SCORERS)
+        if self.learned_scores:
+            self.learned_scores = known_names("learned_scores", self.learned_scores, unfitted_names())
+            if self.scorer != "learned":
+                raise ValueError("`learned_scores` is for --scorer learned.")
         if self.token_calibrator is not None:
             check_choice("token_calibrator", self.token_calibrator, (*TOKEN_CALIBRATORS, "auto"))
+        if self.bake is not None:
+            self._check_bake()
         check_minimum(0, tolerance=self.tolerance or 0.0)
+
+    def _check_bake(self) -> None:
+        """Raises where a temperature cannot go into the weights; chooses the temperature where nothing is chosen."""
+        if self.token_calibrator not in (None, "auto", "temperature"):
+            raise ValueError(
+                "`bake` takes the token_calibrator temperature alone: one number can be put into the weights, "
+                f"{self.token_calibrator} cannot."
+            )
+        if self.output_dir is not None:
+            raise ValueError("Give either `bake` or `output_dir`: each is the folder to write to.")
+        if self.dtype != "float32":
+            raise ValueError("`bake` writes float32, in which logits divided by T are exact: leave out `dtype`.")
+        if self.generation_num_beams > 1:
+            raise ValueError(
+                "`bake` goes with greedy decoding, whose outputs stay the same: leave out `generation_num_beams`. For "
+                "beams calibrate the new folder again, with --token_calibrator none."
+            )
+        self.token_calibrator = "temperature"
 
 
 @dataclass(frozen=True)
@@ -85,7 +118,7 @@ class HeldOut:
     quality: str = ""
     test: str | None = "binomial"
     risks: Sequence[float] = MAX_RISKS
-    references: Sequence[str] = ()
+    references: Sequence[str] = ()  # the first of each row
     labels: Any = None
 
 
@@ -101,23 +134,30 @@ def calibrate(
         raise UserError(f"--scorer is for models that write texts, and {model} does not.")
     if arguments.tolerance is not None and kind.family != "numbers":
         raise UserError("--tolerance is for models that predict numbers.")
+    if arguments.bake is not None:
+        if kind.family != "text":
+            raise UserError(f"--bake is for models that write texts, and {model} does not.")
+        check_divisible(read_config(model).model_type)
     if arguments.token_calibrator is not None and kind.family != "text":
         raise UserError(f"--token_calibrator is for models that write texts, and {model} does not.")
     check_posthoc(kind.family, conformal=arguments.conformal)
+    if kind.family == "text":
+        data.merge_references = True  # what is fitted on one row of a source is not certified by another
     rows = arguments.load_data(kind, data, arguments.split, InputSettings.from_file(model, stored))
     beams = {"num_beams": arguments.generation_num_beams} if arguments.generation_num_beams > 1 else {}
-    text_options = {"scorers": arguments.scorer, "seed": arguments.seed, "generation": beams}
+    scorers = single_scorers(arguments.learned_scores) if arguments.scorer == "learned" else arguments.scorer
+    text_options = {"scorers": scorers, "seed": arguments.seed, "generation": beams}
     predictor = arguments.load_predictor(
         model, kind, rows, mc_samples=arguments.mc_samples, **(text_options if kind.family == "text" else {})
     )
     hold_out = {"text": _text_rows, "classes": _class_rows, "numbers": _number_rows}[kind.family]
     held_out = hold_out(predictor, rows, arguments)
     _warn(len(held_out.inputs), arguments, data, stored)
-    batch_size, tokens, conformal = arguments.per_device_eval_batch_size, None, None
+    tokens = parts = conformal = None
     if kind.family == "text":
-        tokens = _calibrate_tokens(predictor, held_out, arguments)
-        answers = _answer_texts(predictor, held_out.inputs, batch_size)
+        predictor, answers, tokens, parts = _answer_texts(predictor, held_out, arguments)
     else:
+        batch_size = arguments.per_device_eval_batch_size
         predictions = predictor.calibrated(held_out.inputs, batch_size, 0, "Calibrating")
         answers = predictor.answered(predictions)
         if arguments.conformal is not None:
@@ -125,8 +165,8 @@ def calibrate(
     judged = {} if held_out.judge is None else {"quality": held_out.quality, "loss": "1 - quality"}
     uncertainty = np.array([answer["uncertainty"] for answer in answers])
     quality, fitting = None if held_out.judge is None else held_out.judge(answers), None
-    if tokens is not None and quality is not None:  # rows that were fitted on, or chosen by, certify nothing
-        fit, certify = tokens.parts.fit, tokens.parts.certify
+    if parts is not None and quality is not None:  # rows that were fitted on, or chosen by, certify nothing
+        fit, certify = parts.fit, parts.certify
         fitting, uncertainty, quality = (uncertainty[fit], quality[fit]), uncertainty[certify], quality[certify]
     calibration = UncertaintyCalibration.fit(
         predictor.scorer,
@@ -143,6 +183,37 @@ def calibrate(
         definitions={"uncertainty": predictor.definition, **judged},
     )
     return calibration, predictor, tokens
+
+
+def _answer_texts(
+    predictor: Any, held_out: HeldOut, arguments: CalibrateArguments
+) -> tuple[Any, list[Answer], TokenCalibration | None, Parts | None]:
+    """
+    The predictor with all that is fitted, its answers, what calibrates its tokens, and which rows are for what, where
+    anything is fitted.
+    """
+    sources, batch_size = held_out.inputs, arguments.per_device_eval_batch_size
+    tokens = _calibrate_tokens(predictor, held_out, arguments)
+    parts = None if tokens is None else tokens.parts
+    answers: list[Answer] = []
+    if arguments.scorer == "learned" and held_out.judge is not None:
+        parts = parts or Parts.split(sources, arguments.seed)
+        predictor, answers = learn_score(
+            predictor, sources, held_out.judge, parts, arguments.learned_scores, batch_size, arguments.seed
+        )
+    else:
+        with tqdm(total=len(sources), desc="Calibrating", unit=" rows") as bar:
+            for start in range(0, len(sources), 16 * batch_size):  # sorted by length, texts pad little
+                part = sources[start : start + 16 * batch_size]
+                answers += predictor.predict(part, batch_size, start)[0]
+                bar.update(len(part))
+    if parts is not None and len(parts.certify) < FEW_ROWS:
+        instead = ", or --token_calibrator none, with which all rows certify" if arguments.scorer != "learned" else ""
+        logger.warning(
+            f"Only {len(parts.certify)} of {len(sources)} rows are left for thresholds and the report: few risks can "
+            f"be certified. Use more rows{instead}."
+        )
+    return predictor, answers, tokens, parts
 
 
 def _calibrate_tokens(predictor: Any, held_out: HeldOut, arguments: CalibrateArguments) -> TokenCalibration | None:
@@ -162,11 +233,6 @@ def _calibrate_tokens(predictor: Any, held_out: HeldOut, arguments: CalibrateArg
         logger.warning(f"The probabilities of the tokens are not calibrated: {error}")
         return None
     predictor.token_calibrator = tokens.calibrator
-    if len(parts.certify) < FEW_ROWS:
-        logger.warning(
-            f"Only {len(parts.certify)} of {len(held_out.inputs)} rows are left for thresholds and the report: few "
-            "risks can be certified. Use more rows, or --token_calibrator none, with which all rows certify."
-        )
     return tokens
 
 
@@ -177,8 +243,8 @@ def _text_rows(predictor: Any, rows: EvaluationData, arguments: CalibrateArgumen
     def judge(answers: list[Answer]) -> np.ndarray:
         return sentence_quality(quality, [answer["generated_text"] for answer in answers], references)
 
-    signature = f"sentence {quality} ({quality_signature(quality)})"
-    return HeldOut(sources, judge, signature, "hoeffding-bentkus", TEXT_RISKS, references)
+    signature = f"sentence {quality} ({quality_signature(quality, count_references(references))})"
+    return HeldOut(sources, judge, signature, "hoeffding-bentkus", TEXT_RISKS, [first for first, *_ in references])
 
 
 def _class_rows(predictor: Any, rows: EvaluationData, arguments: CalibrateArguments) -> HeldOut:
@@ -201,16 +267,6 @@ def _number_rows(predictor: Any, rows: EvaluationData, arguments: CalibrateArgum
 
     quality = f"1 where |target - mean| <= {tolerance:g}, else 0"
     return HeldOut(labelled.rows, judge, quality, labels=labelled.labels)
-
-
-def _answer_texts(predictor: Any, sources: list[str], batch_size: int) -> list[Answer]:
-    answers: list[Answer] = []
-    with tqdm(total=len(sources), desc="Calibrating", unit=" rows") as bar:
-        for start in range(0, len(sources), 16 * batch_size):  # sorted by length, texts pad little
-            part = sources[start : start + 16 * batch_size]
-            answers += predictor.predict(part, batch_size, start)[0]
-            bar.update(len(part))
-    return answers
 
 
 def _public_name(data_name: str) -> str:

@@ -6,7 +6,7 @@ third, none of which shares a source with the others.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,10 @@ from transformers.utils.logging import tqdm
 from ..errors import UserError
 from ..evaluation.text.measures import reference_metrics
 from ..kernels import linear_statistics
-from ..metrics import Measured, format_metric, metric_info
+from ..metrics import Measured, metrics_table
 from ..models.kind import unwrap
 from ..posthoc.token_temperature import HeldOutTokens, TemperatureHead, TokenCurves, TokenTemperature
 from ..predictors.text import TextPredictor
-from ..tables import markdown_table
 from ..tasks.head import read_head
 
 
@@ -67,13 +66,28 @@ class TokenCalibration:
     after: dict[str, Measured]
     parts: Parts
     weights: str
+    #: Sources and references of the rows that fitted nothing.
+    held_out: list[tuple[str, str]] = field(default_factory=list)
 
     def table(self) -> str:
         """Before and after, with intervals."""
-        columns = [["reference tokens", *(metric_info(name, "text").heading for name in self.before)]]
-        for heading, metrics in (("before", self.before), (f"after: {self.name}", self.after)):
-            columns.append([heading, *(format_metric(entry, name, "text") for name, entry in metrics.items())])
-        return markdown_table([list(line) for line in zip(*columns, strict=True)])
+        columns = {"before": self.before, f"after: {self.name}": self.after}
+        return metrics_table("reference tokens", columns, "text")
+
+    def summary(self) -> str:
+        """The token calibrator, before and after, in a few lines and a table."""
+        temperature = getattr(self.calibrator, "temperature", None)
+        chosen = self.name if temperature is None else f"{self.name}, T = {temperature:.3f}"
+        fit, choose, certify = (len(rows) for rows in (self.parts.fit, self.parts.choose, self.parts.certify))
+        return "\n".join([
+            f"Token calibrator: {chosen}, fitted on {fit:,} rows; {choose:,} others choose, and {certify:,} others "
+            "give this table:",
+            "",
+            self.table(),
+            "",
+            "Error and uncertainty in nats per token. A temperature never changes which token is the most likely one: "
+            "the\noutputs are the same as before.",
+        ])  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
         """What `uncertainty.json` keeps beside the calibrator itself."""
@@ -94,17 +108,20 @@ def token_parts(tokens: TokenCalibration | None) -> dict[str, Any]:
     }
 
 
-def calibrate_tokens(
-    predictor: TextPredictor,
-    sources: Sequence[str],
-    references: Sequence[str],
-    parts: Parts,
-    name: str = "auto",
-    resamples: int = 2000,
-) -> TokenCalibration:
+@dataclass(frozen=True)
+class FittedTokenCalibrators:
+    """The token calibrators that were fitted, by name, and the name of the one to use."""
+
+    calibrators: dict[str, Any]
+    chosen: str
+
+
+def fit_token_calibrators(
+    predictor: TextPredictor, sources: Sequence[str], references: Sequence[str], parts: Parts, name: str = "auto"
+) -> FittedTokenCalibrators:
     """
-    Fits a token calibrator. `auto` takes, of those whose error on the rows that choose is not significantly above the
-    lowest, the one with the lowest alignment error.
+    Fits a token calibrator. `auto` fits all and takes, of those whose error on the rows that choose is not
+    significantly above the lowest, the one with the lowest alignment error.
     """
     tokens = _collect(predictor, sources, references, parts.fit)
     if len(tokens) < MIN_TOKENS or len(tokens.text.unique()) < MIN_TEXTS:
@@ -115,11 +132,20 @@ def calibrate_tokens(
     calibrators = _fit(tokens, name)
     if name == "auto":
         choosing = _collect(predictor, sources, references, parts.choose)
-        name = _choose({key: _measure(choosing, entry, resamples) for key, entry in calibrators.items()})
-    del tokens
+        name = _choose({key: _measure(choosing, entry) for key, entry in calibrators.items()})
+    return FittedTokenCalibrators(calibrators, name)
+
+
+def calibrate_tokens(
+    predictor: TextPredictor, sources: Sequence[str], references: Sequence[str], parts: Parts, name: str = "auto"
+) -> TokenCalibration:
+    """Fits a token calibrator, and measures the reference tokens of other rows before and after."""
+    fitted = fit_token_calibrators(predictor, sources, references, parts, name)
+    calibrator = fitted.calibrators[fitted.chosen]
     held_out = _collect(predictor, sources, references, parts.certify)
-    before, after = (_measure(held_out, entry, resamples) for entry in (None, calibrators[name]))
-    return TokenCalibration(name, calibrators[name], before, after, parts, predictor.fingerprint())
+    before, after = (_measure(held_out, entry) for entry in (None, calibrator))
+    pairs = [(sources[row], references[row]) for row in parts.certify]
+    return TokenCalibration(fitted.chosen, calibrator, before, after, parts, predictor.fingerprint(), pairs)
 
 
 def _fit(tokens: HeldOutTokens, name: str) -> dict[str, Any]:
@@ -141,13 +167,13 @@ def _choose(metrics: dict[str, dict[str, Measured]]) -> str:
     return min(near, key=lambda name: metrics[name]["alignment_error"].value)
 
 
-def _measure(tokens: HeldOutTokens, calibrator: Any, resamples: int) -> dict[str, Measured]:
+def _measure(tokens: HeldOutTokens, calibrator: Any) -> dict[str, Measured]:
     statistics = linear_statistics(
         tokens.hidden, tokens.weight, tokens.labels, bias=tokens.bias, temperature=calibrator
     )
     columns = [column.double().cpu().numpy() for column in statistics]
     _, lengths = tokens.text.unique_consecutive(return_counts=True)
-    return reference_metrics(columns, lengths.cpu().numpy(), resamples)
+    return reference_metrics(columns, lengths.cpu().numpy())
 
 
 def _collect(

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..data.corruptions import CORRUPTIONS, SEVERITIES
+from ..deploy.token_calibration import TOKEN_CALIBRATORS
 from ..functional import check_choice
 from ..metrics.quality import QUALITIES
 from ..objectives import OBJECTIVES
 from ..posthoc.error_predictor import ERROR_PREDICTORS
 from ..posthoc.rules import EVERY_CALIBRATOR
-from ..scorers import SCORERS
+from ..scorers import unfitted_names
 from ..settings import check_minimum, known_names, setting
 
 
@@ -34,6 +35,11 @@ class RunArguments:
         "Classes and numbers: fit on the validation data after training, and save with the model: "
         f"{', '.join(EVERY_CALIBRATOR)}.",
     )
+    token_calibrator: str = setting(
+        "none",
+        "Texts: calibrate the probabilities of the tokens on the validation data after training, which leaves outputs "
+        f"as they are, and save it with the model: {', '.join(TOKEN_CALIBRATORS)}, auto.",
+    )
     ensemble: int = setting(
         1, "Classes and numbers: number of models of an ensemble, trained with the seeds seed, seed + 1 ..."
     )
@@ -44,9 +50,11 @@ class RunArguments:
 
     def __post_init__(self) -> None:
         check_choice("quality", self.quality, (*QUALITIES, "none"))
-        self.eval_uncertainty_scorers = known_names("eval_uncertainty_scorers", self.eval_uncertainty_scorers, SCORERS)
+        names = known_names("eval_uncertainty_scorers", self.eval_uncertainty_scorers, unfitted_names())
+        self.eval_uncertainty_scorers = names
         if self.eval_uncertainty and self.quality == "none":
             raise ValueError("`eval_uncertainty` needs a `quality` to judge the outputs by.")
+        check_choice("token_calibrator", self.token_calibrator, (*TOKEN_CALIBRATORS, "auto"))
         check_minimum(1, num_processes=self.num_processes, ensemble=self.ensemble)
         choices = {"baseline": OBJECTIVES, "calibrator": EVERY_CALIBRATOR, "error_predictor": ERROR_PREDICTORS}
         for name, known in choices.items():

@@ -32,6 +32,7 @@ from ..versions import package_versions
 from .costs import cost_clock
 from .experiment import Experiment, Outcome, needs_variance_head
 from .predictions import PredictingExperiment
+from .text import TextExperiment
 
 
 #: Seconds between looks at the cells that other commands work on.
@@ -186,8 +187,31 @@ class ErrorPredictorCell(Cell):
         return {}
 
 
+@dataclass(frozen=True)
+class TokenCalibratorCell(Cell):
+    """The model of another cell with its tokens calibrated after training."""
+
+    main: Cell
+    calibrator: str
+
+    def needed(self, experiment: Experiment, config: CLUEConfig) -> Cell | None:
+        return self.main
+
+    def run(self, experiment: Experiment, config: CLUEConfig) -> dict[str, Any]:
+        assert isinstance(experiment, TextExperiment)
+        own = self.main.method.config(config, self.seed, self.main.folder / "model")
+        outcomes = {view: self.main.outcome(view) for view in experiment.report_splits}
+        self._store(experiment.token_calibrated(self.calibrator, self.main.folder / "model", own, outcomes))
+        return {}
+
+
 def make_cells(
-    methods: list[Method], seeds: range, output: Path, baseline: str, error_predictor: str | None
+    methods: list[Method],
+    seeds: range,
+    output: Path,
+    baseline: str,
+    error_predictor: str | None,
+    token_calibrators: Iterable[tuple[str, str]] = (),
 ) -> list[Cell]:
     """Every method with every seed, seed by seed, so that an interrupted comparison has whole rows early."""
     cells: list[Cell] = []
@@ -197,6 +221,8 @@ def make_cells(
         if error_predictor:
             method = Method(f"{baseline} + {error_predictor}", "mse", {})
             cells.append(ErrorPredictorCell(method, seed, output, trained[baseline]))
+        for main, name in token_calibrators:
+            cells.append(TokenCalibratorCell(Method(f"{main} + {name}", "", {}), seed, output, trained[main], name))
     return cells
 
 

@@ -20,14 +20,14 @@ from ..pages import environment
 from ..pages.selection import png_uri
 from ..posthoc.error_predictor import ERROR_PREDICTORS
 from ..posthoc.rules import EVERY_CALIBRATOR
-from ..scorers import SCORERS
+from ..scorers import DEFAULT_SCORERS, unfitted_names
 from ..settings import check_minimum, known_names, parse_fractions, setting
 from .arguments import CorruptionArguments
 from .cells import Cell, Method, by_method, is_main_process, make_cells, run_cells
 from .comparison_results import ComparedView, as_csv, compare_methods, mean_curves
 from .costs import cost_unit
-from .experiment import ENSEMBLE, Experiment, Outcome
-from .predictions import VALIDATION, PredictingExperiment
+from .experiment import ENSEMBLE, TOKEN_METHODS, VALIDATION, Experiment, Outcome
+from .predictions import PredictingExperiment
 
 
 logger = logging.get_logger(__name__)
@@ -55,13 +55,14 @@ class CompareArguments(CorruptionArguments, ConformalArguments):
     methods: list[str] = setting(
         ["ce", "clue"],
         f"Objectives ({', '.join(OBJECTIVES)}), with settings of their own as in clue:mc_samples=10, and "
-        f"of the baseline's models: {', '.join(EVERY_CALIBRATOR)}, {ENSEMBLE}, {', '.join(ERROR_PREDICTORS)}.",
+        f"of the baseline's models: {', '.join(EVERY_CALIBRATOR)}, {ENSEMBLE}, {', '.join(ERROR_PREDICTORS)}; texts: "
+        f"{', '.join(TOKEN_METHODS)}, also of other methods as in clue+auto.",
     )
     seeds: int = setting(3, "Number of seeds of every method: seed, seed + 1 ...")
     alphas: list[str] = setting(
         [], "clue: several weights of the error, each a method of its own; also as --alpha 0.5,0.9."
     )
-    scorers: list[str] = setting(list(SCORERS), f"Texts: scorers to compare: {', '.join(SCORERS)}.")
+    scorers: list[str] = setting(list(DEFAULT_SCORERS), f"Texts: scorers to compare: {', '.join(DEFAULT_SCORERS)}.")
     num_samples: int = setting(10, "Texts: number of samples per source, for the scorers that need them.")
     resamples: int = setting(1000, "Number of bootstrap resamples of the intervals.")
 
@@ -71,15 +72,30 @@ class CompareArguments(CorruptionArguments, ConformalArguments):
         names = [name for text in self.methods for name in text.split(",") if name]
         if self.alphas:
             weighted = [f"clue:alpha={alpha:g}" for alpha in parse_fractions("alphas", self.alphas)]
-            names = [method for name in names for method in (weighted if name == "clue" else [name])]
+            names = [
+                name.replace("clue", method, 1)
+                for name in names
+                for method in (weighted if name.partition("+")[0] == "clue" else ["clue"])
+            ]
         if repeated := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"`methods` names {repeated[0]!r} twice.")
-        self.fitted = [name for name in names if name in (*EVERY_CALIBRATOR, ENSEMBLE)]
+        #: Methods with the token calibrator that follows them.
+        self.after = [(name.partition("+")[0], name.partition("+")[2]) for name in names if "+" in name]
+        for name, calibrator in self.after:
+            if name not in names or calibrator not in TOKEN_METHODS:
+                raise ValueError(
+                    f"`methods`: {name}+{calibrator} must be one of the methods and one of {', '.join(TOKEN_METHODS)}."
+                )
+        self.fitted = [name for name in names if name in (*EVERY_CALIBRATOR, *TOKEN_METHODS, ENSEMBLE)]
         self.error_predictor = next((name for name in names if name in ERROR_PREDICTORS), None)
         others = (*self.fitted, self.error_predictor)
-        self.trained = [Method.parse(name) for name in names if name not in others]
+        self.trained = [Method.parse(name) for name in names if name not in others and "+" not in name]
         check_minimum(1, seeds=self.seeds, num_samples=self.num_samples)
-        self.scorers = known_names("scorers", self.scorers, SCORERS)
+        self.scorers = known_names("scorers", self.scorers, unfitted_names())
+
+    def token_calibrators(self, baseline: str) -> list[tuple[str, str]]:
+        """Which token calibrator follows which method; one without a method follows the baseline."""
+        return [*((baseline, name) for name in self.fitted), *self.after]
 
 
 class Comparison:
@@ -104,7 +120,10 @@ class Comparison:
             raise UserError(f"The baseline {self.baseline!r} must be among the methods {', '.join(names)}.")
         experiment.check_comparison(arguments)
         seeds = range(self.config.seed, self.config.seed + arguments.seeds)
-        self.cells = make_cells(arguments.trained, seeds, self.output, self.baseline, arguments.error_predictor)
+        tokens = arguments.token_calibrators(self.baseline) if experiment.family == "text" else []
+        self.cells = make_cells(
+            arguments.trained, seeds, self.output, self.baseline, arguments.error_predictor, tokens
+        )
         for method in arguments.trained:
             method.config(self.config, self.config.seed, self.output)  # mistakes show before anything is trained
 
@@ -121,10 +140,9 @@ class Comparison:
         outcomes: dict[str, list[Outcomes]] = {
             name: [cell.outcome for cell in cells] for name, cells in by_method(self.cells)
         }
-        if not self.arguments.fitted:
-            return outcomes
         experiment = self.experiment
-        assert isinstance(experiment, PredictingExperiment)
+        if not isinstance(experiment, PredictingExperiment):
+            return outcomes
         trained = [cell for cell in self.cells if cell.method.name == self.baseline]
         for name in self.arguments.fitted:
             if name == ENSEMBLE:

@@ -16,6 +16,7 @@ from transformers.utils import logging
 from .. import __version__
 from ..config import CLUEConfig
 from ..data.bad_rows import BadRows
+from ..deploy.token_calibration import TOKEN_CALIBRATORS
 from ..errors import UserError
 from ..files import write_json, write_text
 from ..metrics import Measured, format_metric, metric_info
@@ -40,6 +41,10 @@ logger = logging.get_logger(__name__)
 Outcome = dict[str, np.ndarray]
 #: A method of a comparison: the baseline's seeds as one model.
 ENSEMBLE = "ensemble"
+#: The split that everything after training is fitted on.
+VALIDATION = "validation"
+#: Methods of a comparison of language models: what calibrates the tokens of a trained model.
+TOKEN_METHODS = (*TOKEN_CALIBRATORS[1:], "auto")
 
 
 class Experiment(ABC):
@@ -97,6 +102,10 @@ class Experiment(ABC):
             lines.append([*cells, "-" if np.isnan(seconds) else f"{1000 * seconds:.0f} ms"])
         return markdown_table(lines)
 
+    def advice(self, rows: list[dict[str, Any]]) -> str:
+        """What the last row of the table means for its model, and what to do about it."""
+        return ""
+
     def headings(self, names: Sequence[str]) -> dict[str, str]:
         """The headings of some metrics by their names."""
         return {name: metric_info(name, self.family).heading for name in names}
@@ -120,11 +129,14 @@ class Experiment(ABC):
 
     def check_comparison(self, arguments: Any) -> None:
         """Applies the options of a comparison; raises where they are not for models of this kind."""
-        known = () if self.family == "text" else (*CALIBRATORS_BY_FAMILY[self.family], ENSEMBLE, *ERROR_PREDICTORS)
-        for name in filter(None, (*arguments.fitted, arguments.error_predictor)):
+        others = (*CALIBRATORS_BY_FAMILY[self.family], ENSEMBLE, *ERROR_PREDICTORS)
+        known = TOKEN_METHODS if self.family == "text" else others
+        after = [f"{method}+{name}" for method, name in arguments.after if self.family != "text"]
+        for name in filter(None, (*arguments.fitted, *after, arguments.error_predictor)):
             if name not in known:
-                advice = f": use {', '.join(known)}" if known else ""
-                raise UserError(f"{name!r} is not supported for models that predict {self.family}{advice}.")
+                raise UserError(
+                    f"{name!r} is not supported for models that predict {self.family}: use {', '.join(known)}."
+                )
         for method in arguments.trained:
             check_suits(method.objective, self.task)
         check_posthoc(self.family, conformal=arguments.conformal)
@@ -265,7 +277,7 @@ class Experiment(ABC):
             plot_training_curves(histories, folder / "training_curves.png")
 
     def _say(self, rows: list[dict[str, Any]]) -> None:
-        print(f"\n{self.table(rows)}\n\n{self.reading}")
+        print("\n" + "\n\n".join(filter(None, [self.table(rows), self.reading, self.advice(rows)])))
         print(f"\nWritten to {self.config.output_dir}: results.json, results.md, training_curves.png, and the models.")
         another = f"--alpha {0.5 if self.config.alpha > 0.5 else 0.9} --output_dir {self.folder}-other-alpha"
         print(f"Next, try another weight of the error:\n  {self.command} {another}")

@@ -34,10 +34,9 @@ from ..predictors.numbers import RegressionPredictions
 from ..tasks.passes import PassTask
 from ..trainer import CLUETrainer
 from .arguments import RunArguments
-from .experiment import Experiment, Outcome
+from .experiment import VALIDATION, Experiment, Outcome
 
 
-VALIDATION = "validation"
 #: Folders inside that of a model.
 MEMBERS, ERROR_PREDICTOR = "members", "error_predictor"
 
@@ -118,7 +117,12 @@ class PredictingExperiment(Experiment):
                 raise UserError(f"{name} is for models that write texts, and this one does not: leave it out.")
         arguments = self.arguments
         check_posthoc(
-            self.family, arguments.calibrator, arguments.error_predictor, arguments.ensemble, VALIDATION in self.splits
+            self.family,
+            arguments.calibrator,
+            arguments.error_predictor,
+            arguments.ensemble,
+            VALIDATION in self.splits,
+            arguments.token_calibrator,
         )
 
     # ---- training ----

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from .. import __version__
 from ..errors import UserError
 from ..files import write_text
+from ..metrics import metrics_table
 from ..pages.environment import make_environment
 from ..tables import format_number, markdown_table
 from .card_model import ModelFolder, Training, existing_folder, is_hub_id, read_training
@@ -41,8 +42,8 @@ GENERATED_CARDS = (
 )
 #: Numbers of a training that a card shows, where they are there.
 TRAINING_METRICS = (
-    "bleu", "rouge1", "rouge2", "rougeL", "chrf", "mse", "error", "uncertainty", "alignment_error", "token_ece", "ece",
-    "uncertainty_auc", "regression_ece", "nll",
+    "bleu", "rouge1", "rouge2", "rougeL", "chrf", "exact_match", "token_f1", "contains", "mse", "error", "uncertainty",
+    "alignment_error", "token_ece", "ece", "uncertainty_auc", "regression_ece", "nll",
 )  # fmt: skip
 # a card carries the hash of itself, from which it is seen whether somebody edited it
 _MARKED, _UNSIGNED = "<!-- clue-hf card ", "0" * 16
@@ -170,7 +171,8 @@ def make_card(
             name=name,
             model=model,
             training=training,
-            base_model=without_folders(model.adapter.get("base_model_name_or_path") or training.base_model or ""),
+            base_model=without_folders(model.made_from or training.base_model or ""),
+            token_table=Markup(metrics_table("reference tokens", model.baked.metrics, "text") if model.baked else ""),
             report=results,
             table=Markup(results.table() if results else _training_table(training)),
             pictures=sorted((folder / REPORT).glob("*.png")),
@@ -222,7 +224,7 @@ def _copy_report(source: Path, target: Path) -> None:
 def _metadata(
     model: ModelFolder, training: Training, results: CardResults | None, options: CardOptions, name: str
 ) -> str:
-    base = model.adapter.get("base_model_name_or_path") or training.base_model
+    base = model.made_from or training.base_model
     datasets = list(options.datasets) or ([results.data] if results and is_hub_id(results.data) else [])
     card = ModelCardData(
         model_name=name,

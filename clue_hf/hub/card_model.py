@@ -11,6 +11,8 @@ from typing import Any
 
 from ..errors import UserError
 from ..models.uncertainty_file import read_uncertainty
+from ..posthoc.baked import BakedTemperature
+from ..posthoc.stored import reading_part
 from .escape import one_line
 
 
@@ -68,6 +70,20 @@ class ModelFolder:
         """The data on which confidence and abstention were fitted, where they were."""
         data = self.uncertainty.get("data")
         return data if isinstance(data, dict) and "confidence" in self.uncertainty else {}
+
+    @property
+    def baked(self) -> BakedTemperature | None:
+        """The temperature in the weights, where there is one."""
+        content = self.uncertainty.get("baked")
+        if content is None:
+            return None
+        with reading_part(str(self.folder), "baked", advice="Make the model again: clue-hf calibrate MODEL --bake"):
+            return BakedTemperature.from_checked_dict(content)
+
+    @property
+    def made_from(self) -> str:
+        """The model that an adapter or a temperature was fitted to, where it is known."""
+        return self.adapter.get("base_model_name_or_path") or (self.baked.model if self.baked else "")
 
     @property
     def members(self) -> int:

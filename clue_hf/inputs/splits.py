@@ -10,6 +10,7 @@ from ..data.image_dataset import image_dataset
 from ..data.labels import class_names
 from ..data.loading import DataArguments, load_splits
 from ..data.npz import load_ood_images
+from ..data.splits import merge_references
 from ..errors import UserError
 from ..models.kind import ModelKind
 from .base import InputSettings
@@ -59,7 +60,10 @@ def _load(
 ) -> EvaluationData:
     source, target, image, label = (columns[name] for name in COLUMNS)
     if kind.family == "text":
-        return EvaluationData(load_splits(data, source, target)[split], columns)
+        rows = load_splits(data, source, target)[split]
+        if data.merge_references and split == "train":
+            rows = merge_references(rows, source, target)
+        return EvaluationData(rows, columns)
     if kind.family == "numbers":
         table = kind.modality == "table"
         splits = load_splits(data, source, target, image, label, task="regression", table=table)

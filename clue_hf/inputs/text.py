@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from datasets import Dataset, IterableDataset
 from transformers.utils import logging
 
-from ..data.columns import check_texts, column_values, find_pair
+from ..data.columns import as_references, check_texts, column_values, find_pair
 from ..errors import UserError
 from .base import InputSettings
 
@@ -84,7 +84,10 @@ def has_text_pairs(dataset: Any, source: str | None, target: str | None) -> bool
     except UserError:
         return False
     first = {name: [value] for name, value in dataset[0].items()}
-    return all(isinstance(column_values(first, path, "source_column")[0], str) for path in pair)
+    text, reference = (column_values(first, path, "source_column")[0] for path in pair)
+    if isinstance(reference, list) and reference:
+        reference = reference[0]
+    return isinstance(text, str) and isinstance(reference, str)
 
 
 def check_tokens(dataset: Any, sizes: dict[str, int | None], name: str) -> None:
@@ -141,8 +144,8 @@ def _encode_pairs(rows: Batch, indices: list[int], tokenizer: Any, kind: str, se
         chats = [prompt + completion for prompt, completion in zip(sources, targets, strict=True)]
         limit = settings.max_source_length + settings.max_target_length
         return _encode_messages(chats, [len(prompt) for prompt in sources], indices, tokenizer, limit)
-    for values, (option, path) in zip((sources, targets), pair.items(), strict=True):
-        check_texts(values, path, option, indices[0])
+    check_texts(sources, pair["source_column"], "source_column", indices[0])
+    targets = [references[0] for references in as_references(targets, pair["target_column"], indices[0])]
     inputs, cut_sources = encode_sources(tokenizer, sources, settings.source_prefix, settings.max_source_length)
     completions, cut_targets = encode_targets(tokenizer, targets, settings.max_target_length, kind)
     if kind == "seq2seq":

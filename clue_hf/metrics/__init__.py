@@ -17,8 +17,23 @@ from .conformal import CONFORMAL_METRICS, conformal_interval_report, prediction_
 from .measured import Measured, interval_description, read_metrics
 from .modules import module_path
 from .ood import ood_detection, ood_report
-from .quality import QUALITIES, corpus_quality, corpus_quality_interval, quality_signature, sentence_quality
-from .registry import METRICS, MetricInfo, format_interval, format_metric, metric_definitions, metric_info
+from .quality import (
+    QUALITIES,
+    corpus_quality,
+    corpus_quality_interval,
+    count_references,
+    quality_signature,
+    sentence_quality,
+)
+from .registry import (
+    METRICS,
+    MetricInfo,
+    format_interval,
+    format_metric,
+    metric_definitions,
+    metric_info,
+    metrics_table,
+)
 from .regression import (
     ause,
     calibration_error_of_pit,
@@ -91,6 +106,7 @@ __all__ = [
     "corpus_quality_interval",
     "corr_error_pe",
     "corr_error_var",
+    "count_references",
     "coverage_at_risk",
     "coverage_gap",
     "debiased_calibration_error",
@@ -107,6 +123,7 @@ __all__ = [
     "mean_std",
     "metric_definitions",
     "metric_info",
+    "metrics_table",
     "module_path",
     "negative_log_likelihood",
     "normalized_entropy",

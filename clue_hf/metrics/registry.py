@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from ..tables import format_number
+from ..tables import format_number, markdown_table
 from .measured import Entry
+from .quality import QUALITIES
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,8 @@ METRICS: dict[str, dict[str, MetricInfo]] = {
            "four of five folds, against quality: 15 equal-width bins, sum |B|/n |mean quality - mean confidence|"),
         _M("true_entropy_correlation", "true entropy correlation", 1, "Spearman rank correlation of the scores with "
            "the true entropy of the targets"),
+        _M("prr_gain", "PRR gain", 1, "PRR of the learned score minus that of the best single scorer when it was "
+           "fitted"),
         _M("error", "error", -1, "cross-entropy per reference token, nats", "nats"),
         _M("uncertainty", "uncertainty", 0, "entropy of the next-token distribution at the reference tokens, nats",
            "nats"),
@@ -96,6 +99,9 @@ METRICS: dict[str, dict[str, MetricInfo]] = {
         _M("rouge1", "ROUGE-1", 1, "mean ROUGE-1 F1", "%"),
         _M("rouge2", "ROUGE-2", 1, "mean ROUGE-2 F1", "%"),
         _M("rougeL", "ROUGE-L", 1, "mean ROUGE-L F1", "%"),
+        _M("exact_match", "exact match", 1, "share of outputs that equal a reference, SQuAD's normalisation", "%"),
+        _M("token_f1", "token F1", 1, "mean F1 of the words, SQuAD's normalisation", "%"),
+        _M("contains", "contains", 1, "share of outputs that contain a reference, SQuAD's normalisation", "%"),
         _M("cut", "outputs cut", -1, "outputs that reached the longest length without an end token"),
         _M("cut_sources", "sources cut", -1, "sources longer than the longest length, whose end the model did not "
            "see"),
@@ -192,6 +198,8 @@ def metric_info(name: str, kind: str = "") -> MetricInfo:
     """
     groups = [METRICS[kind], METRICS["shared"]] if kind else [*METRICS.values()]
     info, number = next((infos[name] for infos in groups if name in infos), None), ""
+    if info is None and name in QUALITIES and kind in ("", "text"):  # registered by others
+        return MetricInfo(name, name, 1, f"mean {name} of the outputs", "%")
     if info is None:
         base, _, number = name.rpartition("_")
         info = METRICS["shared"].get(base)
@@ -248,6 +256,17 @@ def format_interval(
     """The interval of a metric alone, with the digits of [`format_metric`]; nothing where it has none."""
     texts = _number_texts(entry or {}, name, kind, "", minus)
     return interval.format(*texts[1:]) if len(texts) == 3 else ""
+
+
+def metrics_table(corner: str, columns: Mapping[str, Mapping[str, Entry]], kind: str = "") -> str:
+    """The same metrics of several things as a markdown table: a line for each metric, a column for each thing."""
+    names = list(next(iter(columns.values())))
+    lines = [[corner, *columns]]
+    lines += [
+        [metric_info(name, kind).heading, *(format_metric(part[name], name, kind) for part in columns.values())]
+        for name in names
+    ]
+    return markdown_table(lines)
 
 
 def _number_texts(entry: Entry, name: str, kind: str, sign: str, minus: str) -> list[str]:

@@ -25,7 +25,7 @@ from ..settings import parse_settings
 from .ensemble import Ensemble
 from .kind import is_image_model, text_task
 from .mc_dropout import add_classifier_dropout
-from .safety import check_folder
+from .safety import check_folder, refusing_pickles
 from .tabular import CLUETabularResNetConfig, CLUETabularResNetForRegression
 from .tokenizer import with_padding
 from .uncertainty_file import damaged, read_uncertainty
@@ -155,9 +155,9 @@ def parse_overrides(text: str | None) -> dict[str, Any]:
 
 
 def _load_weights(model_class: Any, name: str, dtype: str, **settings: Any) -> Any:
-    with explained(name, "model"):
+    with explained(name, "model"), refusing_pickles(name):
         return model_class.from_pretrained(
-            name, dtype=getattr(torch, dtype), use_safetensors=True, trust_remote_code=False, **settings
+            name, dtype=getattr(torch, dtype), weights_only=True, trust_remote_code=False, **settings
         )
 
 

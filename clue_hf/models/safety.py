@@ -1,21 +1,24 @@
-"""Checks of a model's folder, which may be untrusted: links out of it and pickled weights are refused."""
+"""
+Checks of what a stranger's model brings: links out of its folder are refused, and so are weights that run anything.
+
+Weights are read from safetensors, or else from `pytorch_model.bin` by torch's weights-only reader, which makes nothing
+but tensors and plain values; a pickle that asks for more is refused.
+"""
 
 from __future__ import annotations
 
 import json
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from ..errors import UserError
 
 
-#: Weights that are pickles, which can run anything when they are read.
-PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.pickle")
-WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
-
-
 def check_folder(name: str, subfolder: str = "") -> None:
-    """Raises where a local folder of a model reaches out of itself, or has its weights as pickles only."""
+    """Raises where a local folder of a model reaches out of itself."""
     root = Path(name).expanduser()
     if not root.is_dir():
         return
@@ -29,12 +32,19 @@ def check_folder(name: str, subfolder: str = "") -> None:
             )
     for index in folder.glob("*.index.json"):
         _check_index(index)
-    has_pickles = any(True for pattern in PICKLES for _ in folder.glob(f"*model{pattern}"))
-    if has_pickles and not any(True for pattern in WEIGHTS for _ in folder.glob(pattern)):
+
+
+@contextmanager
+def refusing_pickles(name: str) -> Iterator[None]:
+    """Explains why torch's weights-only reader did not read a file, without its advice to use the other one."""
+    try:
+        yield
+    except pickle.UnpicklingError as error:
         raise UserError(
-            f"The weights in {str(folder)!r} are pickles, which can run any code when they are read: refused. Convert "
-            "them to safetensors where you trust them (load them with transformers there, and `save_pretrained`)."
-        )
+            f"The weights of {name!r} are a damaged file, or a pickle that holds more than tensors, which can run any "
+            "code when it is read: refused, and nothing of it was run. Download them again, or convert them to "
+            "safetensors where you trust them (load them with torch there, and `save_pretrained`)."
+        ) from error
 
 
 def is_inside(path: str) -> bool:

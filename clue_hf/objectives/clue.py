@@ -22,7 +22,7 @@ class CLUE(Objective):
             and the mean uncertainty of each sequence, which averages out the noise a single token has even under a
             perfectly calibrated model.
         clue_gradient (`str`):
-            `"both"` (the paper) or `"uncertainty"`, see [`~clue_hf.functional.clue_loss`].
+            `"both"` (the paper), `"uncertainty"` or `"error"`, see [`~clue_hf.functional.clue_loss`].
         warmup_steps (`int`):
             Steps over which alpha falls linearly from 1 to its value.
 

@@ -33,6 +33,7 @@ def check_posthoc(
     error_predictor: str | None = None,
     ensemble: int = 1,
     has_validation: bool = True,
+    token_calibrator: str = "none",
     conformal: str | None = None,
 ) -> None:
     """
@@ -47,6 +48,8 @@ def check_posthoc(
             Number of members.
         has_validation (`bool`, *optional*, defaults to `True`):
             Whether there is validation data to fit them on.
+        token_calibrator (`str`, *optional*, defaults to `"none"`):
+            What is to calibrate the tokens of a language model.
         conformal (`str`, *optional*):
             A method of conformal prediction.
     """
@@ -69,8 +72,10 @@ def check_posthoc(
             )
     if error_predictor is not None and error_predictor not in ERROR_PREDICTORS:
         raise UserError(f"error_predictor must be one of {', '.join(ERROR_PREDICTORS)}, not {error_predictor!r}.")
-    if (calibrator or error_predictor) and not has_validation:
+    if token_calibrator != "none" and family != "text":
+        raise UserError(f"token_calibrator is for language models, not for models that predict {family}.")
+    if (calibrator or error_predictor or token_calibrator != "none") and not has_validation:
         raise UserError(
-            "calibrator and error_predictor are fitted on validation data: give a split or file, or set "
-            "validation_fraction."
+            "calibrator, token_calibrator and error_predictor are fitted on validation data: give a split or file, or "
+            "set validation_fraction."
         )

@@ -10,6 +10,7 @@ from transformers.utils import logging
 from ..models.loading import load_regressor
 from ..models.uncertainty_file import damaged
 from .error_predictor import ErrorNormalizer, ErrorPredictor
+from .learned import LearnedScore
 from .rules import CALIBRATORS_BY_FAMILY, CONFORMAL_BY_FAMILY
 from .stored import reading_part
 from .token_temperature import STORED_TOKEN_CALIBRATORS
@@ -72,6 +73,15 @@ def stored_token_calibrator(name: str, stored: dict[str, Any], model: Any) -> An
         calibrator = STORED_TOKEN_CALIBRATORS[content["name"]].from_checked_dict(content)
         calibrator.check_model(model)
         return calibrator
+
+
+def stored_learned_score(name: str, stored: dict[str, Any]) -> LearnedScore | None:
+    """The learned score that was saved with a language model."""
+    content = stored.get("learned_score")
+    if content is None:
+        return None
+    with reading_part(name, "learned_score", advice="Fit it again: clue-hf calibrate --scorer learned"):
+        return LearnedScore.from_checked_dict(content)
 
 
 def stored_error_predictor(

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from transformers.utils import CONFIG_NAME, cached_file, logging
+from transformers.utils import CONFIG_NAME, logging
 
 from ..errors import UserError
 from ..inputs.base import InputSettings
@@ -25,7 +25,7 @@ from ..models.loading import (
     load_tokenizer,
     load_with_members,
 )
-from ..models.safety import check_folder
+from ..models.safety import check_folder, refusing_pickles
 from ..models.uncertainty_file import UNCERTAINTY_FILE, optional_file, read_uncertainty
 from ..offline import notice_missing_network
 from ..posthoc.calibration_file import UncertaintyCalibration
@@ -33,6 +33,7 @@ from ..posthoc.saved import (
     stored_calibrator,
     stored_conformal,
     stored_error_predictor,
+    stored_learned_score,
     stored_min_variance,
     stored_passes,
     stored_token_calibrator,
@@ -103,8 +104,11 @@ def text_predictor(
     if calibration is not None:
         _check_stored(calibration.settings)
         scorers, settings = scorers or calibration.scorer, {**calibration.settings, **settings}
+    scorers = scorers or "perplexity"
+    if "learned" in ([scorers] if isinstance(scorers, str) else scorers):
+        settings["learned_score"] = stored_learned_score(name, stored)
     try:
-        predictor = TextPredictor(model, tokenizer, scorers or "perplexity", inputs, **{**trained, **settings})
+        predictor = TextPredictor(model, tokenizer, scorers, inputs, **{**trained, **settings})
     except ValueError as error:
         raise UserError(str(error)) from error
     if not predictor.collection.compat:  # which is about another library, where nothing is calibrated
@@ -187,12 +191,14 @@ def language_model(name: str, dtype: str = "float32") -> tuple[Any, Any]:
     if base is None:
         return load_text_model(name, dtype=dtype), load_tokenizer(name)
     from peft import PeftModel
-    from peft.utils import SAFETENSORS_WEIGHTS_NAME
+    from peft.utils import SAFETENSORS_WEIGHTS_NAME, WEIGHTS_NAME
 
     check_folder(name)
     model = load_text_model(base, dtype=dtype)
-    with explained(name, "adapter"):
-        cached_file(name, SAFETENSORS_WEIGHTS_NAME)  # raises where there are none: PEFT would look for pickles
+    with explained(name, "adapter"), refusing_pickles(name):
+        weights = [Path(name) / file for file in (SAFETENSORS_WEIGHTS_NAME, WEIGHTS_NAME)]
+        if Path(name).is_dir() and not any(path.is_file() for path in weights):  # PEFT would ask the Hub for them
+            raise FileNotFoundError(f"there is no {SAFETENSORS_WEIGHTS_NAME}")
         model = PeftModel.from_pretrained(model, name)
     own = not Path(name).is_dir() or (Path(name) / "tokenizer_config.json").exists()
     return model, load_tokenizer(name if own else base)

@@ -13,6 +13,7 @@ import torch
 from ..errors import UserError
 from ..inputs.base import InputSettings
 from ..inputs.text_rows import as_texts
+from ..posthoc.learned import LearnedScore
 from ..scorers import Batch, Collected, CollectionSettings, make_scorers
 from .base import NOT_FINITE, Answer, Predictor
 
@@ -35,14 +36,18 @@ class TextPredictor(Predictor):
         scorers: str | Sequence[str] = "perplexity",
         columns: InputSettings | None = None,
         token_calibrator: Any = None,
+        learned_score: LearnedScore | None = None,
         **settings: Any,
     ) -> None:
         names = [scorers] if isinstance(scorers, str) else list(scorers)
         self.model, self.processing_class, self.scorer = model, tokenizer, names[0]
         self.collection = collection_settings(settings)
-        self.scorers, self.collector = make_scorers(model, tokenizer, names, self.collection, token_calibrator)
+        self.learned_score = learned_score
+        self.scorers, self.collector = make_scorers(
+            model, tokenizer, names, self.collection, token_calibrator, learned_score
+        )
         self.settings = {name: value for name, value in vars(self.collection).items() if name != "batch_size"}
-        self.definitions = {name: " ".join((type(s).__doc__ or "").split()) for name, s in self.scorers.items()}
+        self.definitions = {name: scorer.definition for name, scorer in self.scorers.items()}
         self.definition = self.definitions[self.scorer]
         self.columns = columns or InputSettings()
 

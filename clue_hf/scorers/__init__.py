@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..errors import UserError
 from ..functional import check_choice
 from ..kernels.fused_linear import Temperature
+from ..posthoc.learned import LearnedScore
 from .base import Scorer
 from .collection import Batch, Collected, CollectionSettings, Collector, ScoredText
 from .compat import PolygraphCollector, PolygraphConditionalMutualInformation
-from .formulas import SCORERS
+from .formulas import DEFAULT_SCORERS, SCORERS, Learned, output_features
 
 
 def make_scorers(
@@ -19,11 +21,24 @@ def make_scorers(
     names: Sequence[str],
     settings: CollectionSettings,
     temperature: Temperature | None = None,
+    learned_score: LearnedScore | None = None,
 ) -> tuple[dict[str, Scorer], Collector]:
-    """The scorers with these names, and the collector that collects what they need."""
+    """
+    The scorers with these names, and the collector that collects what they need. `learned` needs what was fitted for
+    the model.
+    """
     for name in names:
         check_choice("scorers", name, SCORERS)
-    scorers = {name: SCORERS[name]() for name in names}
+    scorers = {name: SCORERS[name]() for name in names if name != "learned"}
+    if "learned" in names:
+        if learned_score is None:
+            raise UserError(
+                "The scorer 'learned' has not been fitted for this model: clue-hf calibrate MODEL "
+                "--config CONFIG.yaml --scorer learned"
+            )
+        if settings.compat:
+            raise UserError(f"The scorer 'learned' was fitted on our own scores, not on those of {settings.compat}.")
+        scorers = {name: scorers.get(name) or Learned(learned_score) for name in names}
     if settings.compat and "cpmi" in scorers:
         scorers["cpmi"] = PolygraphConditionalMutualInformation()
     needs = frozenset().union(*(scorer.needs for scorer in scorers.values()))
@@ -31,4 +46,21 @@ def make_scorers(
     return scorers, collector_class(model, tokenizer, needs, settings, temperature)
 
 
-__all__ = ["SCORERS", "Batch", "Collected", "CollectionSettings", "Collector", "ScoredText", "Scorer", "make_scorers"]
+def unfitted_names() -> list[str]:
+    """The names of all scorers that need no fitting: what can score a model that is still in training."""
+    return [name for name in SCORERS if name != "learned"]
+
+
+__all__ = [
+    "DEFAULT_SCORERS",
+    "SCORERS",
+    "Batch",
+    "Collected",
+    "CollectionSettings",
+    "Collector",
+    "ScoredText",
+    "Scorer",
+    "make_scorers",
+    "output_features",
+    "unfitted_names",
+]

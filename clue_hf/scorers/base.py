@@ -18,6 +18,11 @@ class Scorer(ABC):
 
     needs: ClassVar[frozenset[str]] = frozenset()
 
+    @property
+    def definition(self) -> str:
+        """What it is, in words."""
+        return " ".join((type(self).__doc__ or "").split())
+
     @abstractmethod
     def score(self, collected: Collected) -> float:
         """The uncertainty of one text; 0 tokens give 0."""

@@ -67,6 +67,8 @@ class Collected:
     #: the reference, if there is one, as the model sees it, and as it does without its token calibrator
     reference: ScoredText | None = None
     uncalibrated_reference: ScoredText | None = None
+    #: number of tokens of the source, its prefix included
+    source_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,10 @@ class Collector:
         self._own_loop: bool | None = None
 
     def collect(
-        self, sources: Sequence[str], targets: Sequence[str] | None = None, references: Sequence[str] | None = None
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str | list[int]] | None = None,
+        references: Sequence[str] | None = None,
     ) -> list[Collected]:
         """
         One entry per source, in their order. With `targets` those are scored and nothing is generated; `references`
@@ -207,6 +212,8 @@ class Collector:
             else:
                 collected = self._generated(context, batch)
             outputs = [entry.output.tokens for entry in collected]
+            for entry, prompt in zip(collected, batch.prompts, strict=True):
+                entry.source_tokens = len(prompt)
             if references is not None:
                 self._add_references(collected, context, self._encode_targets(references))
             if "unconditional" in self.needs:
@@ -225,6 +232,13 @@ class Collector:
         inputs = self._teacher_forced(self._read(batch.prompts), self._encode_targets(references))
         hidden, labels, place = self.task.head_inputs(self.model, inputs)
         return hidden, labels, torch.tensor(batch.rows, device=place.device)[place]
+
+    @torch.no_grad()
+    def reference_logits(self, batch: Batch, references: Sequence[str]) -> torch.Tensor:
+        """The model's own logits, whatever the temperature, for each token of the references: (tokens, vocabulary)."""
+        self.model.eval()
+        inputs = self._teacher_forced(self._read(batch.prompts), self._encode_targets(references))
+        return self.task.logits(self.model, *self.task.split_labels(self.model, inputs))
 
     def output_logits(self, prompt: list[int], tokens: list[int]) -> torch.Tensor:
         """The logits that each token of an output was chosen from: (tokens, vocabulary)."""

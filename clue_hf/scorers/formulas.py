@@ -7,6 +7,8 @@ from statistics import fmean
 
 import numpy as np
 
+from ..errors import UserError
+from ..posthoc.learned import LearnedScore, token_features
 from .base import Scorer
 from .collection import Collected
 
@@ -78,6 +80,46 @@ class ConditionalPointwiseMutualInformation(Scorer):
         return _mean(unconditional - collected.output.log_probability)
 
 
+@dataclass(frozen=True)
+class Learned(Scorer):
+    """
+    `learned`: `1 - predicted quality`, or the best single scorer where that ranks as well: see
+    [`~clue_hf.posthoc.learned.LearnedScore`]. `clue-hf calibrate` fits it.
+    """
+
+    fitted: LearnedScore
+
+    def __post_init__(self) -> None:
+        for name in self.fitted.used_scores:
+            if name not in SCORERS or name == "learned":
+                raise UserError(
+                    f"The scorer 'learned' of this model needs the scorer {name!r}, which there is not: fit it again "
+                    "with clue-hf calibrate."
+                )
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset().union(*(scorer.needs for scorer in self._parts))
+
+    @property
+    def definition(self) -> str:
+        return self.fitted.explanation
+
+    @property
+    def _parts(self) -> list[Scorer]:
+        return [SCORERS[name]() for name in self.fitted.used_scores]
+
+    def score(self, collected: Collected) -> float:
+        scores = [scorer.score(collected) for scorer in self._parts]
+        return self.fitted(output_features(collected), scores)
+
+
+def output_features(collected: Collected) -> np.ndarray:
+    """The [`~clue_hf.posthoc.learned.token_features`] of an output."""
+    output = collected.output
+    return token_features(output.log_probability, output.entropy, collected.source_tokens, output.ended)
+
+
 def _mean(tokens: np.ndarray) -> float:
     return float(tokens.mean()) if len(tokens) else 0.0
 
@@ -90,4 +132,7 @@ SCORERS: dict[str, type[Scorer]] = {
     "mc_normalized_sequence_entropy": MonteCarloNormalizedSequenceEntropy,
     "pmi": PointwiseMutualInformation,
     "cpmi": ConditionalPointwiseMutualInformation,
+    "learned": Learned,
 }
+#: The scorers that are used where none are named: all that need no fitting.
+DEFAULT_SCORERS = tuple(name for name in SCORERS if name != "learned")

@@ -117,6 +117,16 @@ def test_texts(here, texts, capsys):
     assert not Path("elsewhere").exists()  # where the training wrote
 
 
+def test_equal_sources_are_one_row_with_all_their_references(here, texts):
+    rows = phrase_rows("validation", 40)
+    other = [{**row, "target": "le chat dort ."} for row in rows]
+    Path("twice.jsonl").write_text("\n".join(map(json.dumps, [*rows, *other])) + "\n")
+    assert main([*TEXTS, "--validation_file", "twice.jsonl", "--output_dir", "merged"]) == 0
+    found = UncertaintyCalibration.read("merged")
+    assert found.data["rows"] == 40
+    assert "nrefs:var" in found.definitions["quality"] or "nrefs:2" in found.definitions["quality"]
+
+
 def test_the_table_says_what_is_certified_and_why_not(here, texts, capsys, warnings_seen):
     assert main([*TEXTS, "--risks", "0.001,0.9", "--max_eval_samples", "100", "--output_dir", "copy"]) == 0
     captured = capsys.readouterr()

@@ -11,8 +11,9 @@ import pytest
 from processes import Forked, run_command
 
 from clue_hf.cli.main import main
-from clue_hf.metrics import corpus_quality, rejection_report, split_of_area_gain
-from clue_hf.scorers import SCORERS
+from clue_hf.data.embedded.phrases import phrase_rows
+from clue_hf.metrics import corpus_quality, rejection_report, sentence_quality, split_of_area_gain
+from clue_hf.scorers import DEFAULT_SCORERS
 
 
 CONFIG = str(Path(__file__).parents[2] / "configs/quickstart/t5_phrases.yaml")
@@ -64,7 +65,7 @@ def test_the_table_of_a_language_model_agrees_with_the_metrics_of_its_outputs(wh
         assert metrics["quality"]["value"] == pytest.approx(np.mean(corpus))
         error = [o["reference_errors"].mean() for o in outcomes[name]]
         assert metrics["error"]["value"] == pytest.approx(np.mean(error), rel=1e-6)
-        for scorer in SCORERS:
+        for scorer in DEFAULT_SCORERS:
             reports = [rejection_report(o[f"score_{scorer}"], o["quality"]) for o in outcomes[name]]
             for metric in ("prr", "rejection_area"):
                 expected = np.mean([report[metric]["value"] for report in reports])
@@ -76,7 +77,7 @@ def test_the_table_of_a_language_model_agrees_with_the_metrics_of_its_outputs(wh
             for part in ("ranking", "quality"):
                 expected = np.mean([split[part] for split in splits])
                 assert metrics[f"area_{part}_{scorer}"]["value"] == pytest.approx(expected, abs=1e-12)
-        assert set(found["rejection_curves"][name]) == set(SCORERS)
+        assert set(found["rejection_curves"][name]) == set(DEFAULT_SCORERS)
     assert found["costs"]["ce"] == {"time": 1.0, "memory": 1.0}
     for ending in ("md", "tex"):
         assert "mc_sequence_entropy" in (whole / f"out/test.{ending}").read_text().replace(r"\_", "_")
@@ -144,7 +145,7 @@ def test_other_settings_are_not_mixed_and_methods_may_be_added(whole, monkeypatc
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--methods", "ce,temperature"], "'temperature' is not supported for models that predict text"),
+        (["--methods", "ce,isotonic"], "'isotonic' is not supported for models that predict text"),
         (["--methods", "ce,ensemble"], "'ensemble' is not supported for models that predict text"),
         (["--methods", "ce,deup"], "'deup' is not supported for models that predict text"),
         (["--quality", "none"], "needs a `quality`"),
@@ -159,3 +160,46 @@ def test_mistakes_are_explained_before_anything_is_trained(tmp_path, monkeypatch
     assert main([*WORDS, *options]) == 2
     assert message in capsys.readouterr().err
     assert not Path("out/cells").exists()
+
+
+def test_token_calibrators_follow_methods_and_leave_their_outputs_as_they_are(tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    methods = ["--methods", "ce,clue:alpha=0.5,temperature,clue:alpha=0.5+temperature_head_scalars", "--seeds", "1"]
+    more = ["--max_eval_samples", "64"]
+    assert main([*WORDS, *methods, *more, "--scorers", "msp", "mc_sequence_entropy", "pmi"]) == 0
+    found = json.loads((tmp_path / "out/test.json").read_text())["methods"]
+    assert list(found) == ["ce", "clue:alpha=0.5", "ce + temperature", "clue:alpha=0.5 + temperature_head_scalars"]
+    for main_name, folder in (("ce", "ce+temperature"), ("clue,alpha=0.5", "clue,alpha=0.5+temperature_head_scalars")):
+        one, other = (dict(np.load(tmp_path / f"out/cells/{name}/seed-42/test.npz")) for name in (main_name, folder))
+        assert (one["outputs"] == other["outputs"]).all()
+        assert (one["reference_correct"] == other["reference_correct"]).all()
+        for name in ("score_msp", "score_mc_sequence_entropy", "score_pmi", "reference_entropies"):
+            assert one[name].shape == other[name].shape
+            assert np.isfinite(other[name]).all()
+            assert np.abs(one[name] - other[name]).max() > 1e-4
+    assert found["ce + temperature"]["error"]["value"] < found["ce"]["error"]["value"] + 0.05
+    assert main([*WORDS, "--methods", "ce,ce+isotonic"]) == 2
+    assert "must be one of the methods and one of temperature" in capfd.readouterr().err
+    assert main([*WORDS, "--methods", "ce,isotonic"]) == 2
+    assert "'isotonic' is not supported for models that predict text: use temperature" in capfd.readouterr().err
+
+
+def test_methods_are_judged_against_all_references(tmp_path):
+    for split in ("train", "validation", "test"):
+        phrases = phrase_rows(split, 300 if split == "train" else 20)
+        rows = [{**row, "target": target} for row in phrases for target in ("le chat dort .", row["target"])]
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    files = [word for split in ("train", "validation", "test") for word in (f"--{split}_file", f"{split}.jsonl")]
+    words = ["--dataset_name", "", *files, "--methods", "ce", "--seeds", "1", "--scorers", "msp"]
+    words += ["--merge_references", "true"]
+    assert start(tmp_path, *words).wait(300) == 0, (tmp_path / "log").read_text()[-2000:]
+    outcome = dict(np.load(tmp_path / "out/cells/ce/seed-42/test.npz"))
+    counts, texts = outcome["reference_counts"], outcome["references"].tolist()
+    assert len(counts) == 16  # limited after merging
+    assert counts.max() > 1
+    assert counts.sum() == len(texts)
+    references = [texts[end - count : end] for end, count in zip(np.cumsum(counts), counts, strict=True)]
+    outputs = outcome["outputs"].tolist()
+    np.testing.assert_array_equal(outcome["quality"], sentence_quality("chrf", outputs, references))
+    found = json.loads((tmp_path / "out/test.json").read_text())["methods"]["ce"]
+    assert found["quality"]["value"] == pytest.approx(corpus_quality("chrf", outputs, references))

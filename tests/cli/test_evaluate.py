@@ -9,6 +9,7 @@ from processes import run_on_two_processes
 from clue_hf import EvaluationReport, UncertaintyEvaluator, pipeline
 from clue_hf.cli.main import main
 from clue_hf.data.embedded.phrases import phrase_rows
+from clue_hf.metrics import sentence_quality
 
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
@@ -41,6 +42,32 @@ def test_the_file_of_a_training_serves_the_evaluation(here, capsys):
     assert report["description"]["generation"]["max_new_tokens"] == 16
     examples = Path("model/uncertainty_report/examples.jsonl").read_text().splitlines()
     assert [json.loads(line)["source"] for line in examples] == [row["source"] for row in phrase_rows("test", 30)]
+
+
+def test_rows_with_equal_sources_are_judged_together(here, capsys):
+    rows = [
+        {**row, "target": target} for row in phrase_rows("test", 8) for target in ("le chat dort .", row["target"])
+    ]
+    Path("rows.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    words = ["evaluate", "model", "--test_file", "rows.jsonl", "--scorers", "msp", "--max_target_length", "16",
+             "--resamples", "0", "--quality", "bleu,exact_match", "--merge_references", "true"]  # fmt: skip
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert "rows.jsonl (test, equal sources merged): 8 outputs" in printed
+    assert "nrefs:2" in printed
+    assert "Outputs are judged against 2 references each (16 in all)" in printed
+    examples = list(EvaluationReport.load("model/uncertainty_report").examples)
+    assert [row["source"] for row in examples] == [row["source"] for row in phrase_rows("test", 8)]
+    for example, row in zip(examples, phrase_rows("test", 8), strict=True):
+        assert example["reference"] == "le chat dort ."
+        assert example["references"] == ["le chat dort .", row["target"]]
+        assert example["qualities"] == {
+            name: sentence_quality(name, [example["output"]], [example["references"]])[0]
+            for name in ("bleu", "exact_match")
+        }
+    make_folder("table", "table")
+    assert main(["evaluate", "table", "--dataset_name", "embedded:diabetes", "--merge_references", "true"]) == 2
+    assert "merge_references is for models that write texts" in capsys.readouterr().err
 
 
 def test_a_file_of_its_own_needs_no_training_data(here, capsys):

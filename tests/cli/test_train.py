@@ -1,6 +1,7 @@
 """The command as users run it, mistakes included."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ from helpers import SENTENCES, TRANSLATIONS, make_model, make_tokenizer
 from processes import Forked, run_script
 
 from clue_hf.cli.main import main
+from clue_hf.experiments.text import TextExperiment
+from clue_hf.models.uncertainty_file import read_uncertainty
 
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
@@ -160,3 +163,48 @@ def test_every_config_is_understood(path):
         return
     *_, config = make_parser().parse([str(path)])
     assert config.output_dir == read_yaml(str(path))["output_dir"]
+
+
+def test_tokens_are_calibrated_after_training(here, capsys):
+    rows = [json.loads(line) for line in Path("pairs.jsonl").read_text().splitlines()]
+    more = [{**row, "en": f"{row['en']} {number}"} for row in rows for number in range(6)]
+    Path("pairs.jsonl").write_text("\n".join(json.dumps(row) for row in more) + "\n")
+    assert main(words(token_calibrator="temperature", validation_fraction="0.4", max_eval_samples="60")) == 0
+    printed = capsys.readouterr().out
+    rows = json.loads((here / "out/results.json").read_text())["rows"]
+    assert [row["objective"] for row in rows] == ["clue", "clue + temperature"]
+    before, after = rows
+    assert before["bleu"] == after["bleu"]
+    assert before["token_accuracy"] == after["token_accuracy"]
+    assert before["uncertainty"] != pytest.approx(after["uncertainty"], rel=1e-3)
+    temperature = read_uncertainty("out")["token_calibrator"]["temperature"]
+    assert f"Token calibrator: temperature, T = {temperature:.3f}, fitted on" in printed
+    assert re.search("clue.* on test: (too (sure|unsure) by|error and uncertainty agree)", printed)
+    # evaluate finds the same
+    options = [
+        "--scorers",
+        "msp",
+        "--validation_fraction",
+        "0.4",
+        "--max_eval_samples",
+        "60",
+        "--report_dir",
+        "report",
+    ]
+    assert main(["evaluate", "out", "--train_file", "pairs.jsonl", *options]) == 0
+    found = json.loads((here / "report/report.json").read_text())["metrics"]
+    for row, part in ((before, "uncalibrated_references"), (after, "references")):
+        for name in ("error", "uncertainty", "token_ece"):
+            assert row[name] == pytest.approx(found[part][name]["value"], abs=1e-5)
+
+
+@pytest.mark.parametrize(("gap", "objective", "answer"), [
+    (0.5, "ce", "too sure by 0.500 nats per token, 50% of its error. A temperature .* Training with CLUE"),
+    (0.5, "clue", "too sure .* A temperature fitted after training"),
+    (-0.5, "clue", "too unsure .* would add to it"),
+    (0.01, "ce", "There is nothing to calibrate"),
+    (-0.5, "ce + temperature", "too unsure .* from which this split differs"),
+])  # fmt: skip
+def test_what_a_gap_means(gap, objective, answer):
+    rows = [{"objective": objective, "split": "test", "gap": gap, "error": 1.0}]
+    assert re.search(answer, TextExperiment.advice(None, rows))

@@ -255,3 +255,14 @@ def test_mistakes_are_explained(settings, message, tmp_path, monkeypatch):
     bad_files(tmp_path)
     with pytest.raises(UserError, match=message):
         load_splits(DataArguments(**settings), None, None)
+
+
+def test_equal_sources_are_merged_in_what_is_evaluated_and_not_in_training(tmp_path):
+    rows = [{**pair, "target": f"{pair['target']} {n}"} for pair in PAIRS for n in "ab"]
+    files = {f"{split}_file": write(tmp_path / f"{split}.jsonl", rows) for split in ("train", "validation", "test")}
+    splits = load_splits(DataArguments(**files, merge_references=True, max_eval_samples=30), None, None)
+    assert sizes(splits) == {"train": 80, "validation": 30, "test": 30}  # limited after merging
+    assert splits["test"][2] == {"source": "sentence 2", "target": ["phrase 2 a", "phrase 2 b"]}
+    assert splits["train"][2]["target"] == "phrase 1 a"
+    with pytest.raises(UserError, match="merge_references is for models that write texts"):
+        load_splits(DataArguments(**files, merge_references=True), "source", None, None, "target", "classification")

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clue_hf.data.splits import split_by_source
+from clue_hf.data.columns import text_pairs
+from clue_hf.data.splits import merge_references, split_by_source
 from clue_hf.errors import UserError
 
 
@@ -44,3 +45,29 @@ def test_what_cannot_be_split():
         split_by_source(make("abcd"), {"validation": 0.5, "test": 0.5}, 0, "source")
     with pytest.raises(UserError, match="too few to split"):
         split_by_source(make("aaaa"), {"test": 0.1}, 0, "source")
+
+
+def test_rows_with_equal_sources_become_one_with_all_their_references():
+    rows = datasets.Dataset.from_dict(
+        {"source": ["b", "a", "b", "c", "a", "b"], "row": range(6), "target": ["1", "2", "3", "4", "5", "1"]}
+    )
+    merged = merge_references(rows)
+    assert merged.column_names == ["source", "row", "target"]
+    assert merged["source"][:] == ["b", "a", "c"]
+    assert merged["row"][:] == [0, 1, 3]
+    assert merged["target"][:] == [["1", "3"], ["2", "5"], ["4"]]
+    assert merge_references(merged)[:] == merged[:]
+
+
+def test_merged_references_of_nested_columns_and_of_lists():
+    pairs = [("a", ["x", "y"]), ("b", ["z"]), ("a", ["y", "w"])]
+    nested = datasets.Dataset.from_list([{"translation": {"en": en, "fr": fr}} for en, fr in pairs])
+    merged = merge_references(nested, "translation.en", "translation.fr")
+    sources, references = text_pairs(merged[:], "translation.en", "translation.fr")
+    assert (sources, references) == (["a", "b"], [["x", "y", "w"], ["z"]])
+
+
+def test_what_is_merged_must_be_texts():
+    chats = datasets.Dataset.from_dict({"prompt": [[{"role": "user", "content": "a"}]], "completion": ["b"]})
+    with pytest.raises(UserError, match="source_column 'prompt' must hold text"):
+        merge_references(chats)

@@ -4,7 +4,7 @@ from helpers import SENTENCES, TRANSLATIONS, make_tokenizer
 
 from clue_hf import CLUEConfig
 from clue_hf.errors import UserError
-from clue_hf.inputs.text import prepare_text_dataset
+from clue_hf.inputs.text import has_text_pairs, prepare_text_dataset
 
 
 TEMPLATE = (
@@ -140,3 +140,18 @@ def test_chats_need_a_template(config):
     chats = pairs(messages=[[{"role": "user", "content": "hi"}]])
     with pytest.raises(UserError, match="no chat template"):
         prepare_text_dataset(chats, make_tokenizer(False), "causal", config(), "train")
+
+
+@pytest.mark.parametrize("kind", ["seq2seq", "causal"])
+def test_the_first_of_several_references_is_learned(tokenizer, config, kind):
+    several = [[target, "autre chose"] for target in TRANSLATIONS]
+    plain, listed = (
+        prepare_text_dataset(pairs(source=SENTENCES, target=targets), tokenizer, kind, config(), "train")
+        for targets in (TRANSLATIONS, several)
+    )
+    assert listed[:] == plain[:]
+    assert has_text_pairs(pairs(source=SENTENCES, target=several), None, None)
+    for wrong, message in (([], "row 1 .* has an empty list"), (["a", None], "row 1 .*null.* at place 1")):
+        data = pairs(source=SENTENCES[:2], target=[["a"], wrong])
+        with pytest.raises(UserError, match=message):
+            prepare_text_dataset(data, tokenizer, kind, config(), "train")

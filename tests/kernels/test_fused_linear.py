@@ -13,6 +13,7 @@ OBJECTIVES = {
     "ce": lambda e, u: e,
     "clue both": lambda e, u: clue_loss(e, u, 0.7),
     "clue uncertainty": lambda e, u: clue_loss(e, u, 0.7, "uncertainty"),
+    "clue error": lambda e, u: clue_loss(e, u, 0.7, "error"),
     "ce + entropy": lambda e, u: e + u,
     "focal": lambda e, u: (1 - (-e).exp()) ** 2 * e,
 }
@@ -51,7 +52,7 @@ def test_value_and_gradients_equal_float64_autograd(name, chunk_size, bias):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", [name for name in OBJECTIVES if name != "clue uncertainty"])
+@pytest.mark.parametrize("name", ["ce", "clue both", "ce + entropy", "focal"])
 def test_gradcheck(name):
     *inputs, labels = make_problem(rows=6, vocabulary=5, ignored=(1,))
 

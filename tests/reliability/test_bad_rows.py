@@ -26,6 +26,8 @@ from clue_hf.inputs.table_preprocessor import TablePreprocessor
 
 PAIRS = [{"en": f"a house {number}", "fr": f"une maison {number}"} for number in range(40)]
 LINES = [json.dumps(row).encode() for row in PAIRS]
+LISTS = [json.dumps({**row, "fr": [row["fr"], "un"][: 1 + number % 2]}).encode() for number, row in enumerate(PAIRS)]
+MIXED = [line if number % 3 else listed for number, (line, listed) in enumerate(zip(LINES, LISTS, strict=True))]
 #: Settings without splits.
 WHOLE = {"validation_fraction": 0, "test_fraction": 0, "report_splits": []}
 CSV = [b"en,fr", *(f"{row['en']},{row['fr']}".encode() for row in PAIRS)]
@@ -64,6 +66,13 @@ JSON_LINES = {
     "half a pair": (b'{"en": "caf\\ud800", "fr": "x"}', "on line 8 holds half of a surrogate pair"),
     "too deep": (b'{"en": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "on line 8 is nested too deeply"),
 }
+REFERENCES = {
+    "empty list": (b'{"en": "a", "fr": []}', "has an empty list in column 'fr'"),
+    "null in a list": (b'{"en": "a", "fr": ["x", null]}', "nothing (null) at place 1 (counted from 0) of its list in"),
+    "number in a list": (b'{"en": "a", "fr": [7]}', "has a int, '7', at place 0 (counted from 0) of its list in"),
+    "number": (b'{"en": "a", "fr": 7}', "has a number, '7', where others have a text, in column 'fr'"),
+    "null": (b'{"en": "a", "fr": null}', "has nothing (null) in column 'fr'"),
+}
 CSV_LINES = {
     "too many values": (b"a,b,c", "on line 9 has 3 values, but there are 2 columns"),
     "too few values": (b"a", "on line 9 has 1 value, but there are 2 columns"),
@@ -76,6 +85,9 @@ CSV_LINES = {
 def files():
     for name, (line, message) in JSON_LINES.items():
         yield pytest.param("pairs.jsonl", LINES, 7, line, message, id=f"jsonl, {name}")
+    for name, (line, message) in REFERENCES.items():
+        yield pytest.param("pairs.jsonl", LISTS, 7, line, message, id=f"jsonl, lists, {name}")
+        yield pytest.param("pairs.jsonl", MIXED, 7, line, message, id=f"jsonl, texts and lists, {name}")
     for name, (line, message) in CSV_LINES.items():
         yield pytest.param("pairs.csv", CSV, 8, line, message, id=f"csv, {name}")
 

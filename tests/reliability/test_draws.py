@@ -15,7 +15,7 @@ from transformers import ViTConfig, ViTForImageClassification
 
 from clue_hf import ClassificationEvaluator, RegressionEvaluator, UncertaintyEvaluator, UserError
 from clue_hf.models.mc_dropout import active_dropout
-from clue_hf.scorers import SCORERS
+from clue_hf.scorers import DEFAULT_SCORERS
 from clue_hf.tasks import ClassificationTask, TextTask
 
 
@@ -199,7 +199,9 @@ def test_an_output_that_ends_at_once_counts_with_quality_zero():
     model = make_model("t5", dropout=True)
     model.generation_config.forced_eos_token_id = 1
     settings = {"max_new_tokens": 1, "num_samples": 2, "resamples": 10, "mc_samples": 2}
-    report = UncertaintyEvaluator(model, make_tokenizer(), list(SCORERS), quality="chrf", **settings).evaluate(ROWS)
+    report = UncertaintyEvaluator(model, make_tokenizer(), list(DEFAULT_SCORERS), quality="chrf", **settings).evaluate(
+        ROWS
+    )
     assert report.metrics["n"] == report.metrics["empty_outputs"] == len(report.examples) == len(ROWS)
     for example in report.examples:
         assert (example["output"], example["quality"]) == ("", 0)

@@ -14,7 +14,10 @@ from clue_hf.cli.main import main
 from clue_hf.data.embedded.diabetes import load_diabetes_splits
 
 
-DATA = {"image": ["--dataset_name", "embedded:digits"], "number": ["--dataset_name", "embedded:diabetes"]}
+DATA = {
+    "image": ["--dataset_name", "embedded:digits"],
+    "number": ["--dataset_name", "embedded:diabetes", "--target_column", "progression"],
+}
 
 
 @pytest.fixture(params=["image", "number"])
@@ -75,7 +78,7 @@ def code(folder):
         (index, "is not inside its folder: refused"),
         (absolute, "is not inside its folder: refused"),
         (link, "is a link out of the model's folder"),
-        (pickled, "are pickles"),
+        (pickled, "a pickle that holds more than tensors"),
         (code, "cannot be loaded"),
     ],
 )

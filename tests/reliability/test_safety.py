@@ -3,12 +3,16 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
 from classifiers import make_processor, make_vit
-from helpers import make_model, make_tokenizer
+from helpers import SENTENCES, TRANSLATIONS, make_model, make_tokenizer
 from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file
+from transformers import AutoModelForSeq2SeqLM
 
 from clue_hf import pipeline
 from clue_hf.cli.main import main
@@ -16,6 +20,7 @@ from clue_hf.errors import UserError
 from clue_hf.models.loading import load_config, load_text_model
 from clue_hf.models.safety import is_inside
 from clue_hf.models.uncertainty_file import write_uncertainty
+from clue_hf.predictors.loading import language_model
 
 
 @pytest.fixture
@@ -62,18 +67,100 @@ def test_a_link_out_of_the_folder_is_refused_and_one_of_the_hubs_cache_is_not(fo
     assert load_text_model(str(snapshot)).num_parameters() > 0
 
 
-def test_weights_that_are_pickles_are_refused(folder, tmp_path, capsys):
+def save_as_bin(folder, sharded=False):
+    """Weights as most older models on the Hub have them: `torch.save` of the state, in one file or in two."""
+    state = AutoModelForSeq2SeqLM.from_pretrained(folder).state_dict()
+    (folder / "model.safetensors").unlink()
+    if not sharded:
+        torch.save(state, folder / "pytorch_model.bin")
+        return
+    files = [f"pytorch_model-0000{number}-of-00002.bin" for number in (1, 2)]
+    names = {name: files[place % 2] for place, name in enumerate(state)}
+    for file in files:
+        torch.save({name: state[name] for name, own in names.items() if own == file}, folder / file)
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": names}))
+
+
+@pytest.mark.parametrize(("kind", "sharded"), [("t5", False), ("t5", True), ("marian", False)])
+def test_weights_in_a_bin_file_load_everywhere_and_are_saved_as_safetensors(kind, sharded, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_model(kind).save_pretrained("model")
+    make_tokenizer().save_pretrained("model")
+    expected = pipeline("model", max_new_tokens=5, device="cpu")(SENTENCES)
+    save_as_bin(tmp_path / "model", sharded)
+    assert pipeline("model", max_new_tokens=5, device="cpu")(SENTENCES) == expected
+    rows = [{"source": source, "target": target} for source, target in zip(SENTENCES, TRANSLATIONS, strict=True)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows * 4))
+    data = ["--validation_file", "rows.jsonl", "--test_file", "rows.jsonl", "--max_target_length", "5"]
+    assert main(["evaluate", "model", *data, "--scorers", "msp", "--resamples", "0", "--report_dir", "report"]) == 0
+    assert main(["calibrate", "model", *data, "--output_dir", "copy"]) == 0
+    train = ["train", "--model_name_or_path", "model", "--train_file", "rows.jsonl", *data, "--output_dir", "out"]
+    assert main([*train, "--max_steps", "1", "--objective", "ce", "--use_cpu", "true"]) == 0
+    for folder in ("copy", "out"):
+        files = {path.name for path in (tmp_path / folder).rglob("*") if path.suffix in (".bin", ".safetensors")}
+        assert "model.safetensors" in files
+        assert not [name for name in files if name.endswith(".bin")]
+    answers = pipeline("copy", max_new_tokens=5, device="cpu")(SENTENCES)
+    assert [answer["uncertainty"] for answer in answers] == pytest.approx(
+        [answer["uncertainty"] for answer in expected], rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_pickle_that_runs_something_is_refused_and_not_run(folder, tmp_path, legacy, sharded, capsys):
     class Evil:
         def __reduce__(self):
             return (os.system, (f"touch {tmp_path / 'ran'}",))
 
     (folder / "model.safetensors").unlink()
-    torch.save({"shared.weight": Evil()}, folder / "pytorch_model.bin")
-    with pytest.raises(UserError, match="are pickles"):
+    file = "pytorch_model-00001-of-00001.bin" if sharded else "pytorch_model.bin"
+    torch.save({"shared.weight": Evil()}, folder / file, _use_new_zipfile_serialization=not legacy)
+    if sharded:
+        index = {"metadata": {}, "weight_map": {"shared.weight": file}}
+        (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    with pytest.raises(UserError, match="a pickle that holds more than tensors") as raised:
         load_text_model(str(folder))
+    assert "weights_only" not in str(raised.value)  # torch's advice is to read it all the same
     words = ["evaluate", str(folder), "--dataset_name", "embedded:phrases", "--max_eval_samples", "2"]
     assert main(words) == 2
-    assert "are pickles" in capsys.readouterr().err
+    assert "refused, and nothing of it was run" in capsys.readouterr().err
+    assert not (tmp_path / "ran").exists()
+
+
+def test_bin_files_from_the_hub_are_read_by_the_same_rule(folder, tmp_path):
+    """From a cache of the Hub's, in a process of its own, as the cache's place is read at import."""
+    expected = load_text_model(str(folder)).state_dict()
+    save_as_bin(folder)
+    repository = tmp_path / "cache/models--org--name"
+    shutil.copytree(folder, repository / "snapshots/1234")
+    (repository / "refs").mkdir()
+    (repository / "refs/main").write_text("1234")
+    torch.save(expected, tmp_path / "expected.bin")
+    code = (
+        "import sys, torch\n"
+        "from clue_hf.errors import UserError\n"
+        "from clue_hf.models.loading import load_text_model\n"
+        "try:\n"
+        "    state = load_text_model('org/name').state_dict()\n"
+        "except UserError as error:\n"
+        "    sys.exit(str(error))\n"
+        f"expected = torch.load({str(tmp_path / 'expected.bin')!r})\n"
+        "print(all(torch.equal(state[name], expected[name]) for name in expected))\n"
+    )
+    environment = {**os.environ, "HF_HUB_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
+
+    def run():
+        return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+
+    assert run().stdout.strip() == "True"
+
+    class Evil:
+        def __reduce__(self):
+            return (os.system, (f"touch {tmp_path / 'ran'}",))
+
+    torch.save({"shared.weight": Evil()}, repository / "snapshots/1234/pytorch_model.bin")
+    assert "The weights of 'org/name' are a damaged file, or a pickle that holds more than tensors" in run().stderr
     assert not (tmp_path / "ran").exists()
 
 
@@ -130,9 +217,14 @@ def linked(adapter):
     os.symlink(adapter.parent / "outside.safetensors", adapter / "adapter_model.safetensors")
 
 
+class Evil:
+    def __reduce__(self):
+        return (os.system, ("touch ran",))
+
+
 def pickled(adapter):
     (adapter / "adapter_model.safetensors").unlink()
-    torch.save({}, adapter / "adapter_model.bin")
+    torch.save({"weight": Evil()}, adapter / "adapter_model.bin")
 
 
 def cut(adapter):
@@ -153,7 +245,7 @@ def without_type(adapter):
     ("spoil", "said"),
     [
         (linked, "is a link out of the model's folder"),
-        (pickled, "are pickles"),
+        (pickled, "a pickle that holds more than tensors"),
         (cut, "cannot be loaded"),
         (without_weights, "cannot be loaded"),
         (without_type, "cannot be loaded"),
@@ -171,3 +263,14 @@ def test_adapters_are_checked_like_models(adapter, spoil, said, tmp_path, monkey
         error = capsys.readouterr().err
         assert said in error
         assert "Traceback" not in error
+    assert not (tmp_path / "ran").exists()
+
+
+def test_an_adapter_in_a_bin_file_is_read_like_one_in_safetensors(adapter):
+    state = load_file(adapter / "adapter_model.safetensors")
+    expected = language_model(str(adapter))[0].state_dict()
+    (adapter / "adapter_model.safetensors").unlink()
+    torch.save(state, adapter / "adapter_model.bin")
+    loaded = language_model(str(adapter))[0].state_dict()
+    assert all(torch.equal(loaded[name], weight) for name, weight in expected.items())
+    assert any("lora_A" in name for name in loaded)

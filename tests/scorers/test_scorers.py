@@ -9,7 +9,7 @@ import torch
 from helpers import CAUSAL, SENTENCES, TRANSLATIONS, VOCABULARY, make_model, make_tokenizer
 
 from clue_hf import generate_with_uncertainty, score_with_uncertainty
-from clue_hf.scorers import SCORERS, CollectionSettings, Collector
+from clue_hf.scorers import DEFAULT_SCORERS, SCORERS, CollectionSettings, Collector
 
 
 KINDS = ["t5", "bart", "gpt2", "llama"]
@@ -63,7 +63,7 @@ def test_scores_by_the_formulas(kind):
             "pmi": -(chosen - alone).mean(),
             "cpmi": -(chosen - 0.0656 * (entropy >= 3.599) * alone).mean(),
         }
-        found = {name: scorer().score(entry) for name, scorer in SCORERS.items()}
+        found = {name: SCORERS[name]().score(entry) for name in DEFAULT_SCORERS}
         assert found == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
@@ -87,10 +87,12 @@ def test_scores_do_not_depend_on_batch_size_padding_or_order(kind):
             model, tokenizer, texts, names, max_new_tokens=7, batch_size=batch_size, num_samples=3
         )
 
-    for one, five in zip(run(sources, 1, list(SCORERS)), run(sources, 5, list(SCORERS)), strict=True):
+    for one, five in zip(run(sources, 1, list(DEFAULT_SCORERS)), run(sources, 5, list(DEFAULT_SCORERS)), strict=True):
         assert one.text == five.text
         assert one.scores == pytest.approx(five.scores, rel=1e-5, abs=1e-5)
-    for one, other in zip(run(sources, 1, list(SCORERS)), run(sources[::-1], 3, list(SCORERS))[::-1], strict=True):
+    for one, other in zip(
+        run(sources, 1, list(DEFAULT_SCORERS)), run(sources[::-1], 3, list(DEFAULT_SCORERS))[::-1], strict=True
+    ):
         assert one.text == other.text
         assert one.scores == pytest.approx(other.scores, rel=1e-5, abs=1e-5)
 
@@ -185,7 +187,9 @@ def test_a_model_that_does_not_look_at_the_source_has_no_mutual_information():
 def test_an_output_that_ends_at_once_is_kept_with_finite_scores():
     model, tokenizer = make_model("t5"), tokenizer_for("t5")
     model.generation_config.forced_eos_token_id = 1
-    outputs = generate_with_uncertainty(model, tokenizer, SENTENCES, list(SCORERS), max_new_tokens=1, num_samples=2)
+    outputs = generate_with_uncertainty(
+        model, tokenizer, SENTENCES, list(DEFAULT_SCORERS), max_new_tokens=1, num_samples=2
+    )
     assert len(outputs) == len(SENTENCES)
     assert all(output.text == "" for output in outputs)
     assert all(math.isfinite(score) for output in outputs for score in output.scores.values())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from operator import length_hint
@@ -16,11 +18,12 @@ from ...data.columns import column_values, text_pairs
 from ...functional import check_choice
 from ...metrics import interval_description, quality_signature, sentence_quality
 from ...metrics.quality import QUALITIES
+from ...posthoc.learned import LearnedScore
 from ...predictors.text import TextPredictor, collection_settings
 from ...processes import PartialState, process_state
-from ...scorers import SCORERS, Batch, ScoredText
+from ...scorers import DEFAULT_SCORERS, SCORERS, Batch, ScoredText
 from ...versions import package_versions
-from .examples import Example, ExampleLog
+from .examples import Example, ExampleLog, logged_texts
 from .measures import CALIBRATED_VALUES, REFERENCE_VALUES, UNCALIBRATED, definitions, measure
 from .report import EvaluationReport
 
@@ -29,8 +32,8 @@ from .report import EvaluationReport
 SHARD = 1024
 #: Digits of the values per token.
 DIGITS = 6
-#: Source, reference, and the true entropy of the reference where it is known.
-Texts = tuple[str, str, float | None]
+#: Source, references, and the true entropy of the targets where it is known.
+Texts = tuple[str, list[str], float | None]
 
 
 class UncertaintyEvaluator:
@@ -43,7 +46,7 @@ class UncertaintyEvaluator:
             A sequence-to-sequence or causal language model, trained with CLUE or not, and its tokenizer. Inside a
             [`CLUETrainer`] they are not needed: it sets its own.
         scorers (`Sequence[str]`, *optional*):
-            Names in [`~clue_hf.scorers.SCORERS`]; all of them by default.
+            Names in [`~clue_hf.scorers.SCORERS`]; all but `learned` by default.
         quality (`str` or `Sequence[str]`, *optional*, defaults to `"bleu"`):
             Quality metrics of the outputs: names in [`~clue_hf.metrics.QUALITIES`]; the first is the primary one, used
             by the rejection metrics and plots.
@@ -51,6 +54,8 @@ class UncertaintyEvaluator:
             Bootstrap resamples of the 95 % intervals; 0 for none.
         max_rows (`int`, *optional*):
             Maximum number of rows to evaluate.
+        learned_score ([`~clue_hf.posthoc.learned.LearnedScore`], *optional*):
+            What the scorer `learned` needs; the single scorer that it is compared with is added to the scorers.
         settings:
             Fields of [`~clue_hf.scorers.CollectionSettings`] (`max_new_tokens`, `batch_size`, `num_samples` ...);
             everything else goes to `generate` (`num_beams` ...).
@@ -68,11 +73,12 @@ class UncertaintyEvaluator:
         self,
         model: Any = None,
         tokenizer: Any = None,
-        scorers: Sequence[str] = tuple(SCORERS),
+        scorers: Sequence[str] = DEFAULT_SCORERS,
         quality: str | Sequence[str] = "bleu",
         resamples: int = 2000,
         max_rows: int | None = None,
         token_calibrator: Any = None,
+        learned_score: LearnedScore | None = None,
         **settings: Any,
     ) -> None:
         self.qualities = [quality] if isinstance(quality, str) else list(quality)
@@ -85,13 +91,17 @@ class UncertaintyEvaluator:
         self.scorer_names, self.resamples, self.max_rows = list(scorers), resamples, max_rows
         self.settings = collection_settings(settings)
         self.model, self.tokenizer, self.token_calibrator = model, tokenizer, token_calibrator
+        self.learned_score = learned_score if "learned" in scorers else None
+        if self.learned_score is not None and self.learned_score.single not in scorers:
+            self.scorer_names.append(self.learned_score.single)  # what it is compared with
 
     @classmethod
     def from_predictor(
         cls, predictor: TextPredictor, quality: str | Sequence[str] = "bleu", resamples: int = 2000
     ) -> UncertaintyEvaluator:
         """An evaluator of a model that was loaded with its settings."""
-        settings = {**vars(predictor.collection), "token_calibrator": predictor.token_calibrator}
+        fitted = {"token_calibrator": predictor.token_calibrator, "learned_score": predictor.learned_score}
+        settings = {**vars(predictor.collection), **fitted}
         return cls(
             predictor.model, predictor.processing_class, list(predictor.scorers), quality, resamples, **settings
         )
@@ -112,7 +122,8 @@ class UncertaintyEvaluator:
 
         Args:
             dataset (`datasets.Dataset` or an iterable of rows):
-                Rows with a source and a reference text; a stream works too.
+                Rows with a source and a reference text, or a list of them; a stream works too. Outputs are judged
+                against all references; the errors and entropies of reference tokens are those of the first.
             source_column, target_column (`str`, *optional*):
                 Their columns; dots reach inside. By default the first known pair, see `docs/own_data.md`.
             entropy_column (`str`, *optional*):
@@ -133,6 +144,7 @@ class UncertaintyEvaluator:
             self.tokenizer,
             self.scorer_names,
             token_calibrator=self.token_calibrator,
+            learned_score=self.learned_score,
             **vars(self.settings),
         )
         state = process_state()
@@ -158,8 +170,10 @@ class UncertaintyEvaluator:
         if log is not None:
             examples = log.examples(count)
             tau = getattr(self.predictor.scorers.get("cpmi"), "cpmi_tau", None)
-            metrics = measure(examples, self.scorer_names, self.qualities, self.resamples, tau)
-            report = EvaluationReport(examples, metrics, {**description, "metrics": definitions(metrics)})
+            single = None if self.learned_score is None else self.learned_score.single
+            metrics = measure(examples, self.scorer_names, self.qualities, self.resamples, tau, single)
+            description = {**description, **self._judged_against(examples), "metrics": definitions(metrics)}
+            report = EvaluationReport(examples, metrics, description)
         [metrics] = broadcast_object_list([report.metrics if report else None])
         return report or EvaluationReport([], metrics, description)
 
@@ -170,7 +184,7 @@ class UncertaintyEvaluator:
         ready = [row for row in range(first_row, first_row + len(texts)) if row in done]
         if log is not None:
             for row in ready:
-                log.check(row, texts[row - first_row][:2])
+                log.check(row, logged_texts(*texts[row - first_row][:2]))
         yield len(ready)
         planned = self.predictor.collector.plan([source for source, _, _ in texts], first_row)
         batches = [batch for batch in planned if not done.issuperset(batch.rows)]
@@ -184,13 +198,13 @@ class UncertaintyEvaluator:
     def _judged(self, batch: Batch, texts: list[Texts], first_row: int) -> list[Example]:
         """The examples of one batch."""
         chosen = [texts[row - first_row] for row in batch.rows]
-        references = [reference for _, reference, _ in chosen]
-        collected = self.predictor.collector.collect_batch(batch, references=references)
+        references = [texts for _, texts, _ in chosen]
+        collected = self.predictor.collector.collect_batch(batch, references=[texts[0] for texts in references])
         outputs = [entry.output.text for entry in collected]
         judged = {name: sentence_quality(name, outputs, references) for name in self.qualities}
         examples = []
         for place, (row, entry) in enumerate(zip(batch.rows, collected, strict=True)):
-            source, reference, entropy = chosen[place]
+            source, (reference, *others), entropy = chosen[place]
             qualities = {name: float(values[place]) for name, values in judged.items()}
             expected: ScoredText = entry.reference  # type: ignore[assignment]
             example = {
@@ -207,6 +221,8 @@ class UncertaintyEvaluator:
                 "token_entropies": _rounded(entry.output.entropy),
                 **_reference_values(expected),
             }
+            if others:
+                example["references"] = [reference, *others]
             if entry.uncalibrated_reference is not None:
                 values = _reference_values(entry.uncalibrated_reference)
                 example |= {f"{UNCALIBRATED}{name}": values[name] for name in CALIBRATED_VALUES}
@@ -216,6 +232,15 @@ class UncertaintyEvaluator:
                 example["source_was_cut"] = True
             examples.append(example)
         return examples
+
+    def _judged_against(self, examples: Iterable[Example]) -> dict[str, Any]:
+        """How the outputs were judged, which the number of their references decides."""
+        counts = [len(example.get("references", [""])) for example in examples]
+        same = counts[0] if len(set(counts)) == 1 else None
+        judged: dict[str, Any] = {"quality": {name: quality_signature(name, same) for name in self.qualities}}
+        if max(counts) > 1:
+            judged["references"] = {"total": sum(counts), "fewest": min(counts), "most": max(counts)}
+        return judged
 
     def _description(self, name: str | None) -> dict[str, Any]:
         """What it takes to read the numbers, or to compute them again; an adapter's config names its base only."""
@@ -227,6 +252,8 @@ class UncertaintyEvaluator:
         }
         if self.token_calibrator is not None:
             signature["token_calibrator"] = self.token_calibrator.to_dict()
+        if self.learned_score is not None:  # its trees are many numbers
+            signature["learned_score"] = zlib.crc32(json.dumps(self.learned_score.to_dict()).encode())
         return {
             "compat": self.settings.compat,
             "quality": {name: quality_signature(name) for name in self.qualities},
@@ -257,7 +284,7 @@ def _reference_values(reference: ScoredText) -> dict[str, list[float]]:
 def _texts(
     rows: list[dict[str, Any]], source: str | None, target: str | None, entropy: str | None, first_row: int
 ) -> list[Texts]:
-    """Source and reference text of some rows, checked, and their true entropy where there is a column of it."""
+    """Source text and references of some rows, checked, and their true entropy where there is a column of it."""
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     texts = text_pairs(columns, source, target, first_row)
     entropies = column_values(columns, entropy, "entropy_column") if entropy else [None] * len(rows)

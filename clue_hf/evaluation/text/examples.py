@@ -65,5 +65,10 @@ class ExampleLog(ResumableLog):
         return [json.loads(line) for line in self.lines(count)] if self.output is None else ExampleFile(self.output)
 
 
-def _texts(example: Example) -> list[str]:
-    return [example["source"], example["reference"]]
+def logged_texts(source: str, references: Sequence[str]) -> list[Any]:
+    """What identifies a row: its source and its reference, or the list of them where there are several."""
+    return [source, references[0] if len(references) == 1 else references]
+
+
+def _texts(example: Example) -> list[Any]:
+    return logged_texts(example["source"], example.get("references") or [example["reference"]])

@@ -26,6 +26,8 @@ from .examples import Example
 
 
 TRUTH = "true_entropy_correlation"
+#: PRR of the learned score minus that of the best single one.
+GAIN = "prr_gain"
 #: Metrics beside those of the scorers that a report defines.
 DEFINED = (
     "confidence_ece", TRUTH, "error", "uncertainty", "alignment_error", "token_ece", "cut", "cut_sources",
@@ -43,15 +45,19 @@ def measure(
     qualities: Sequence[str],
     resamples: int = 2000,
     cpmi_tau: float | None = None,
+    single: str | None = None,
 ) -> dict[str, Any]:
     """
     Quality, calibration on the references, and how well every scorer ranks the outputs: each with its value, its
     interval and the number of examples, or the reason why it has none. The scorers are judged by the first quality;
     `other_qualities` has the rest. With `cpmi_tau` also the share of tokens at which `cpmi` differs from
-    `perplexity`. Where a token calibrator was used, `uncalibrated_references` is the calibration without it.
+    `perplexity`; with `single` the PRR of `learned` minus that of this scorer. Where a token calibrator was used,
+    `uncalibrated_references` is the calibration without it.
     """
     columns = Columns(examples, scorers, qualities)
     main, *others = qualities
+    ranked = _scorers(columns, main, resamples)
+    gain = {} if single is None else {"single": single, GAIN: ranked["learned"]["prr"] - ranked[single]["prr"]}
     return {
         "n": len(examples),
         **_outputs(examples, cpmi_tau),
@@ -62,7 +68,8 @@ def measure(
             if columns.uncalibrated_tokens
             else {}
         ),
-        "scorers": _scorers(columns, main, resamples),
+        "scorers": ranked,
+        **({"learned": gain} if gain else {}),
         "other_qualities": {
             name: rejection_reports(columns.scores, columns.qualities[name], resamples=resamples) for name in others
         },
@@ -97,12 +104,12 @@ class Columns:
         self.tokens, self.uncalibrated_tokens = values[:4], [*values[4:], values[3]] if before else []
 
 
-def read_texts(examples: Iterable[Example]) -> tuple[list[str], list[str]]:
-    """The outputs and the references."""
+def read_texts(examples: Iterable[Example]) -> tuple[list[str], list[list[str]]]:
+    """The outputs, and the references of each."""
     outputs, references = [], []
     for example in examples:
         outputs.append(example["output"])
-        references.append(example["reference"])
+        references.append(example.get("references") or [example["reference"]])
     return outputs, references
 
 
@@ -133,7 +140,8 @@ def _outputs(examples: Sequence[Example], cpmi_tau: float | None) -> dict[str, A
 def definitions(metrics: dict[str, Any]) -> dict[str, str]:
     """What each metric of a report is, in a sentence."""
     scorer = next(iter(metrics["scorers"].values()))
-    return metric_definitions([*scorer, *(name for name in DEFINED if name not in scorer)], "text")
+    gain = [GAIN] if "learned" in metrics else []
+    return metric_definitions([*scorer, *(name for name in DEFINED if name not in scorer), *gain], "text")
 
 
 def _quality(examples: Sequence[Example], columns: Columns, resamples: int) -> dict[str, Any]:

@@ -89,6 +89,8 @@ def _summary(report: EvaluationReport, best: str | None) -> list[str]:
         )
     elif best:
         sentences.append(f"The scorers cannot be ranked: {entry.get('reason') or 'the report has no PRR'}.")
+    if gain := report.learned_gain():
+        sentences.append(gain)
     if report.description.get("compat"):
         sentences.append(f"Scores are computed as in {report.description['compat']}, not by our own definitions.")
     references = metrics.get("references") or {}

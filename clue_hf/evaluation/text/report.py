@@ -17,6 +17,7 @@ from ...posthoc import cross_fitted_confidence
 from ...tables import format_number, markdown_table
 from ..report import Differences, SavedReport, p_value_cell
 from .examples import FINISHED, Example, ExampleFile
+from .measures import GAIN
 from .page import write_page
 
 
@@ -27,8 +28,8 @@ class EvaluationReport(SavedReport):
 
     Args:
         examples (`Sequence[dict]`):
-            Per row of the data: source, reference, output, quality, every score, tokens with their log-probability and
-            entropy, and the values of the reference's tokens.
+            Per row of the data: source, reference (and `references` where there are several), output, quality, every
+            score, tokens with their log-probability and entropy, and the values of the (first) reference's tokens.
         metrics (`dict`):
             Quality, calibration on the references, and the rejection metrics of every scorer, each with value,
             interval and n. An undefined one is `None` with a reason.
@@ -82,7 +83,7 @@ class EvaluationReport(SavedReport):
     def _paragraphs(self) -> list[str]:
         metrics, description = self.metrics, self.description
         qualities = "; ".join(
-            f"{name}: corpus {format_metric(entries['corpus'], name, 'text')}, mean of the outputs "
+            f"{name}: corpus {format_metric(entries['corpus'], 'quality', 'text')}, mean of the outputs "
             f"{format_metric(entries['mean'])} ({description['quality'][name]})"
             for name, entries in metrics["quality"].items()
         )
@@ -96,8 +97,21 @@ class EvaluationReport(SavedReport):
             *self._remarks(),
         ]
 
+    def learned_gain(self) -> str:
+        """How much better `learned` ranks than the best single scorer, in a sentence; empty without `learned`."""
+        entry = self.metrics.get("learned")
+        if entry is None:
+            return ""
+        gain = format_metric(entry[GAIN], GAIN, "text", "+")
+        return (
+            f"PRR of learned minus that of {entry['single']}, the best single scorer when it was fitted: {gain}, on "
+            "the same outputs."
+        )
+
     def _remarks(self) -> list[str]:
-        remarks = []
+        remarks = [gain] if (gain := self.learned_gain()) else []
+        if "learned" in self.metrics:
+            remarks.append(f"What learned is here: {self.description['scorers']['learned']}")
         cut = self.metrics["outputs"]["cut"]
         if cut:
             limit = self.description["generation"]["max_new_tokens"]
@@ -107,6 +121,13 @@ class EvaluationReport(SavedReport):
         if sources := self.metrics["outputs"].get("cut_sources"):
             limit = self.description["generation"]["max_source_length"]
             remarks.append(f"{sources:,} sources were cut at {limit} tokens: the model did not see their end.")
+        if counts := self.description.get("references"):
+            fewest, most = counts["fewest"], counts["most"]
+            each = f"{most}" if fewest == most else f"{fewest} to {most}"
+            remarks.append(
+                f"Outputs are judged against {each} references each ({counts['total']:,} in all); reference tokens "
+                "are those of the first."
+            )
         if calibrator := self.description.get("signature", {}).get("token_calibrator"):
             name = calibrator["name"]
             remarks.append(

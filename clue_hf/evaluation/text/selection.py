@@ -20,7 +20,7 @@ from ...pages.selection import (
     score_histogram,
     shortened,
 )
-from ...scorers import SCORERS
+from ...scorers import DEFAULT_SCORERS
 
 
 if TYPE_CHECKING:
@@ -39,9 +39,8 @@ GROUPS = {
 
 def colour_index(scorers: Sequence[str]) -> dict[str, int]:
     """A place in the palette for each scorer: the same in every report for those of this library."""
-    known = list(SCORERS)
-    others = [name for name in scorers if name not in known]
-    return {name: (known + others).index(name) % len(LIGHT) for name in scorers}
+    others = sorted((name for name in scorers if name not in DEFAULT_SCORERS), key=lambda name: name != "learned")
+    return {name: [*DEFAULT_SCORERS, *others].index(name) % len(LIGHT) for name in scorers}
 
 
 def metric_value(report: EvaluationReport, scorer: str, metric: str, default: Any = None) -> Any:
@@ -169,6 +168,7 @@ def _example(
     return {
         "row": row,
         **{name: shortened(example[name]) for name in ("source", "reference", "output")},
+        "references": [shortened(text) for text in example.get("references", ())],
         "quality": example["quality"],
         "qualities": example["qualities"],
         "scores": [scores[name] for name in ranked],

@@ -70,11 +70,11 @@ function drawCharts() {
 const state = {text: "", group: "", low: -Infinity, high: Infinity, score: 0, sort: "row", direction: 1, page: 0};
 const confident = data.examples.some((example) => example.confidence.some((value) => value !== null));
 const open = new Set();
-data.examples.forEach((example) => { example.search = [example.source, example.reference, example.output].join("\n").toLowerCase(); });
+data.examples.forEach((example) => { example.search = [example.source, example.reference, ...example.references, example.output].join("\n").toLowerCase(); });
 const columns = [
   {key: "row", label: "Row", width: "4.6rem", value: (example) => example.row},
   {key: "source", label: "Source", text: true, value: (example) => example.source},
-  {key: "reference", label: "Reference", text: true, value: (example) => example.reference},
+  {key: "reference", label: "Reference", text: true, value: (example) => example.reference, more: (example) => example.references.length - 1},
   {key: "output", label: "Output", text: true, value: (example) => example.output},
   {key: "quality", label: "Quality", width: "5.6rem", number: true, meter: true, value: (example) => example.quality},
   {key: "score", label: "Uncertainty", width: "7.4rem", number: true, value: (example) => example.scores[state.score]},
@@ -103,7 +103,8 @@ function drawHead() {
 
 function exampleCell(column, example) {
   const value = column.value(example);
-  if (column.text) return make("td", {class: "text", role: "cell", "data-label": column.label}, make("span", {class: "clamp", dir: "auto"}, value.length > 400 ? `${value.slice(0, 400)}…` : value));
+  if (column.text) return make("td", {class: "text", role: "cell", "data-label": column.label}, make("span", {class: "clamp", dir: "auto"}, value.length > 400 ? `${value.slice(0, 400)}…` : value),
+    column.more && column.more(example) > 0 ? make("span", {class: "tag"}, `and ${column.more(example)} more`) : "");
   if (column.key === "groups") return make("td", {role: "cell"}, example.groups.map((group) => make("span", {class: "tag"}, group)));
   const cell = make("td", {class: column.number ? "number" : null, role: "cell", "data-label": column.label}, column.number ? show(value) : String(value));
   if (column.meter && value !== null) {
@@ -134,7 +135,7 @@ function exampleRow(example) {
 }
 
 function details(example) {
-  const texts = [["Source", example.source], ["Reference", example.reference]].flatMap(([name, text]) => [make("h4", {}, name), make("div", {class: "passage", dir: "auto", "data-part": name.toLowerCase()}, text)]);
+  const texts = [["Source", example.source], ...(example.references.length ? example.references.map((text, index) => [`Reference ${index + 1}`, text]) : [["Reference", example.reference]])].flatMap(([name, text]) => [make("h4", {}, name), make("div", {class: "passage", dir: "auto", "data-part": name.toLowerCase().split(" ")[0]}, text)]);
   const about = make("p", {class: "token-text", "aria-live": "polite"}, "Point at a token, or move between tokens with the arrow keys.");
   const heat = make("div", {class: "heat"}, "Entropy: 0", make("i"), `${show(data.entropy_limit, 2)} nats or more`);
   const numbers = (heads, rows) => make("table", {}, make("thead", {}, make("tr", {}, heads.map((head) => make("th", {scope: "col"}, head)))),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import sacrebleu
 import torch
+from learned_scores import linear_score
 from scipy.stats import spearmanr
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -13,8 +14,9 @@ from clue_hf import EvaluationReport, UncertaintyEvaluator
 from clue_hf.data.embedded.phrases import phrase_rows
 from clue_hf.errors import UserError
 from clue_hf.evaluation.text import evaluator as module
-from clue_hf.metrics import prediction_rejection_ratio
-from clue_hf.scorers import SCORERS
+from clue_hf.evaluation.text.measures import read_texts
+from clue_hf.metrics import corpus_quality, prediction_rejection_ratio, sentence_quality
+from clue_hf.scorers import DEFAULT_SCORERS
 
 
 FOLDER = Path(__file__).parents[2] / "fixtures/lm_polygraph"
@@ -49,6 +51,51 @@ def test_outputs_and_scores_are_those_recorded_with_another_library(report):
         assert example["scores"]["msp"] == pytest.approx(-sum(example["token_log_probabilities"]), abs=1e-4)
 
 
+SEVERAL = [
+    {**row, "target": [row["target"], ROWS[number - 1]["target"]][: 1 + number % 2]} for number, row in enumerate(ROWS)
+]
+
+
+def test_outputs_are_judged_against_all_references(parts, report, tmp_path):
+    qualities = ["bleu", "chrf", "rouge1", "exact_match"]
+    several = evaluate(parts, SEVERAL, scorers=["msp"], quality=qualities)
+    outputs, references = read_texts(several.examples)
+    assert references == [row["target"] for row in SEVERAL]
+    for name in qualities:
+        expected = sentence_quality(name, outputs, references)
+        assert [example["qualities"][name] for example in several.examples] == expected.tolist()
+        assert several.metrics["quality"][name]["corpus"].value == corpus_quality(name, outputs, references)
+    assert several.quality().sum() > report.quality().sum()
+    assert "nrefs:var" in several.description["quality"]["bleu"]
+    assert several.description["quality"]["rouge1"].endswith("best of the references")
+    assert "1 to 2 references each (60 in all)" in several.summary()
+    for one, other in zip(report.examples, several.examples, strict=True):  # the tokens are those of the first
+        assert one["reference"] == other["reference"]
+        assert one["reference_errors"] == other["reference_errors"]
+        assert ("references" in other) == (other["row"] % 2)
+    several.save(tmp_path)
+    assert EvaluationReport.load(tmp_path).metrics["n"] == 40
+
+
+def test_lists_of_one_reference_give_the_same_report(parts):
+    rows = [{**row, "target": [row["target"]]} for row in ROWS[:8]]
+    plain, listed = (evaluate(parts, data, scorers=["msp"]) for data in (ROWS[:8], rows))
+    assert listed.examples == plain.examples
+    assert listed.metrics == plain.metrics
+    assert listed.description == plain.description
+
+
+def test_a_resumed_evaluation_notices_other_references(parts, tmp_path):
+    evaluator = UncertaintyEvaluator(*parts, scorers=["msp"], max_new_tokens=32, resamples=0)
+    whole = evaluator.evaluate(SEVERAL[:6], folder=tmp_path)
+    whole.save(tmp_path)
+    assert list(evaluator.evaluate(SEVERAL[:6], folder=tmp_path, resume=True).examples) == list(whole.examples)
+    changed = copy.deepcopy(SEVERAL[:6])
+    changed[3]["target"][1] = "autre chose"
+    with pytest.raises(UserError, match=r"row 3 \(counted from 0\) of the input has changed"):
+        evaluator.evaluate(changed, folder=tmp_path, resume=True)
+
+
 def test_metrics_follow_from_the_examples(report):
     quality = [example["quality"] for example in report.examples]
     outputs = [example["output"] for example in report.examples]
@@ -59,7 +106,7 @@ def test_metrics_follow_from_the_examples(report):
     corpus = report.metrics["quality"]["bleu"]["corpus"]
     assert corpus["value"] == pytest.approx(sacrebleu.corpus_bleu(outputs, [[row["target"] for row in ROWS]]).score)
     assert corpus["low"] < corpus["value"] < corpus["high"]
-    for name in SCORERS:
+    for name in DEFAULT_SCORERS:
         entry = report.metrics["scorers"][name]["prr"]
         scores = [example["scores"][name] for example in report.examples]
         assert entry["value"] == pytest.approx(prediction_rejection_ratio(scores, quality))
@@ -156,7 +203,7 @@ def test_it_saves_and_loads(report, tmp_path):
     summary = (tmp_path / "report/summary.md").read_text()
     assert "| perplexity" in summary
     assert "nrefs:1" in summary
-    assert all(name in report.table() for name in SCORERS)
+    assert all(name in report.table() for name in DEFAULT_SCORERS)
     files = {file.name for file in (tmp_path / "report").iterdir()}
     assert {"report.json", "examples.jsonl", "summary.md", "report.html"} <= files
     for name in ("rejection_curves", "risk_coverage", "reliability", "score_histograms"):
@@ -288,3 +335,31 @@ def test_token_calibration_is_that_of_the_trainer(parts, report, tmp_path):
     for name in ("error", "uncertainty", "alignment_error", "token_ece"):
         assert report.metrics["references"][name]["value"] == pytest.approx(found[name], rel=1e-3, abs=1e-5)
     assert np.isfinite(found["gap"])
+
+
+@pytest.mark.usefixtures("without_pictures")
+def test_a_learned_score_is_compared_with_the_single_one_of_its_calibration(parts, tmp_path):
+    """Which is evaluated too, although it was not asked for."""
+    learned = linear_score({"max_of_entropy": -0.1})
+    report = evaluate(parts, scorers=["msp", "learned"], learned_score=learned, resamples=200)
+    assert report.scorers == ["msp", "learned", "perplexity"]
+    quality = report.quality()
+    draws = np.random.default_rng(1).integers(0, 40, (2000, 40))
+    scores = [report.uncertainty(name) for name in ("learned", "perplexity")]
+    differences = [
+        np.subtract(*(prediction_rejection_ratio(score[rows], quality[rows]) for score in scores)) for rows in draws
+    ]
+    gain = report.metrics["learned"]["prr_gain"]
+    assert gain.value == np.subtract(*(prediction_rejection_ratio(score, quality) for score in scores))
+    np.testing.assert_allclose([gain.low, gain.high], np.quantile(differences, [0.025, 0.975]), atol=0.1)
+    report.save(tmp_path)
+    loaded = EvaluationReport.load(tmp_path)
+    assert loaded.metrics["learned"] == {"single": "perplexity", "prr_gain": gain}
+    assert "prr_gain" in loaded.description["metrics"]
+    sentence = (
+        f"minus that of perplexity, the best single scorer when it was fitted: {gain.value:+.3f} [{gain.low:+.3f}"
+    )
+    assert sentence in (tmp_path / "summary.md").read_text()
+    assert learned.explanation in (tmp_path / "summary.md").read_text()
+    assert sentence in (tmp_path / "report.html").read_text().replace("&#43;", "+")
+    assert "learned" not in evaluate(parts, ROWS[:6], scorers=["msp"], learned_score=learned).metrics

@@ -19,7 +19,7 @@ from evaluation.page_reports import (
 
 from clue_hf import EvaluationReport
 from clue_hf.evaluation.text.page import write_page
-from clue_hf.evaluation.text.selection import GROUPS
+from clue_hf.evaluation.text.selection import GROUPS, page_data
 
 
 # ---- tables and words ----
@@ -49,6 +49,31 @@ def test_the_same_report_gives_the_same_bytes(tmp_path):
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     write_page(usual_report(seed=1), tmp_path / "other")
     assert (tmp_path / "one").read_bytes() != (tmp_path / "other").read_bytes()
+
+
+@pytest.fixture
+def several():
+    """A report with an example that has three references."""
+    examples = [make_example(row, row / 4, {"msp": float(row)}, "same") for row in range(4)]
+    examples[1]["references"] = ["a reference", "one more", "the last one"]
+    return make_report(examples)
+
+
+def test_the_script_gets_all_references(several):
+    entries = page_data(several, "msp", 9)["examples"]
+    assert [entry["references"] for entry in entries] == [[], several.examples[1]["references"], [], []]
+
+
+def test_several_references(show, several):
+    page = show(several)
+    rows = page.locator("tr.row")
+    assert "and 2 more" in rows.nth(1).inner_text()
+    assert "more" not in rows.nth(0).inner_text()
+    rows.nth(1).locator("button").click()
+    passages = page.locator("#detail-1 [data-part=reference]")
+    assert passages.all_inner_texts() == ["a reference", "one more", "the last one"]
+    page.fill("#filter-text", "the last one")
+    assert page.locator("tr.row").count() == 1
 
 
 def test_an_undefined_metric_is_a_dash_with_its_reason(show):

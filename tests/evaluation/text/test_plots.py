@@ -19,7 +19,7 @@ from clue_hf.evaluation.text.selection import (
 from clue_hf.metrics import rejection_reports
 from clue_hf.pages.palette import DARK, LIGHT
 from clue_hf.pages.selection import curve_limits, score_histogram
-from clue_hf.scorers import SCORERS
+from clue_hf.scorers import DEFAULT_SCORERS
 
 
 PICTURES = ("rejection_curves", "risk_coverage", "score_histograms", "reliability")
@@ -183,10 +183,18 @@ def test_good_examples_are_those_from_the_median_up():
 
 
 def test_a_scorer_has_its_own_colour_in_every_report():
-    every = colour_index(list(SCORERS))
-    assert len(set(every.values())) == len(SCORERS)
+    every = colour_index(list(DEFAULT_SCORERS))
+    assert len(set(every.values())) == len(DEFAULT_SCORERS)
     assert colour_index(["pmi"]) == {"pmi": every["pmi"]}
     assert colour_index(["own", "pmi"])["own"] not in every.values()
+    assert (
+        colour_index(["own", "learned", "pmi"])["learned"]
+        == colour_index(["learned"])["learned"]
+        not in (
+            *every.values(),
+            colour_index(["own", "learned"])["own"],
+        )
+    )
 
 
 @pytest.mark.parametrize(("colours", "background"), [(LIGHT, "#ffffff"), (DARK, "#161b22")])
