@@ -4,6 +4,7 @@ READY := .venv/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help setup quickstart test test-all test-versions lint bench bench-peer results-multi30k results-tatoeba results-xsum results-smollm2 \
+	results-opus-mt results-opus-mt-tuned \
 	results-images results-tables clean
 
 help:  ## show this list
@@ -22,6 +23,7 @@ quickstart: $(READY)  ## train a tiny T5 with and without CLUE, offline, and com
 	$(BIN)/python train.py configs/quickstart/t5_phrases.yaml
 	$(BIN)/python eval_uncertainty.py out/quickstart/clue --config configs/quickstart/t5_phrases.yaml \
 		--compare out/quickstart/ce --report_dir out/quickstart/uncertainty
+	$(BIN)/python -m clue_hf.cli.main calibrate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml
 
 test: $(READY)  ## run all tests
 	$(BIN)/python -m pytest
@@ -65,6 +67,7 @@ bench: $(READY)  ## run the speed and memory benchmarks
 	$(BIN)/python benchmarks/abstention.py
 	$(BIN)/python benchmarks/conformal.py
 	$(BIN)/python benchmarks/pipeline.py
+	$(BIN)/python benchmarks/token_calibration.py
 	$(BIN)/python benchmarks/evaluation_memory.py
 
 bench-peer: $(READY)  ## evaluate beside LM-Polygraph, in an environment of its own (a quarter of an hour and some gigabytes)
@@ -106,6 +109,27 @@ results-smollm2: $(READY)  ## SmolLM2-135M with LoRA, CE and CLUE, on Multi30k (
 		--output_dir out/smollm2
 	$(BIN)/clue-hf evaluate $(SMOLLM2) --config configs/smollm2_lora.yaml --train_file $(MULTI30K) $(EN_FR) \
 		$(MULTI30K_SPLITS) $(FEW) --compare out/smollm2/cells/clue/seed-42/model --report_dir out/smollm2/before
+
+NEWS ?= news_en_fr.jsonl.gz
+OPUS_MT ?= Helsinki-NLP/opus-mt-en-fr
+PAIRS = --train_file out/data/tatoeba.jsonl --split_column split --source_column en --target_column references
+TEXTS = --max_target_length 96 --per_device_eval_batch_size 32
+
+out/data/tatoeba.jsonl: | $(READY)
+	$(BIN)/python benchmarks/result_data.py --tatoeba $(TATOEBA) --multi30k $(MULTI30K) --news $(NEWS) --output out/data
+
+results-opus-mt: out/data/tatoeba.jsonl  ## opus-mt-en-fr as it comes, calibrated (OPUS_MT=folder, TATOEBA=, MULTI30K=, NEWS=)
+	test -e out/opus_mt/config.json || $(BIN)/clue-hf calibrate $(OPUS_MT) $(PAIRS) $(TEXTS) --split held_out --scorer learned \
+		--output_dir out/opus_mt
+	for split in test news multi30k; do $(BIN)/clue-hf evaluate out/opus_mt $(PAIRS) $(TEXTS) --split $$split \
+		--scorers msp,perplexity,mean_token_entropy,pmi,cpmi,learned --resume true \
+		--report_dir out/opus_mt_reports/$$split || exit 1; done
+
+results-opus-mt-tuned: out/data/tatoeba.jsonl  ## fine-tune opus-mt-en-fr on Tatoeba, CE and CLUE, each calibrated afterwards
+	$(BIN)/clue-hf compare configs/opus_mt_tatoeba.yaml --model_name_or_path $(OPUS_MT) --train_file out/data/tatoeba.jsonl \
+		--methods ce,clue,clue:clue_gradient=uncertainty,auto,clue+auto,clue:clue_gradient=uncertainty+auto \
+		--scorers msp perplexity mean_token_entropy pmi cpmi --seeds $(SEEDS) --disable_tqdm true \
+		--output_dir out/opus_mt_tatoeba
 
 CIFAR10 ?= cifar10.npz
 SMALL = --model_preset resnet8 --bf16 false --dataloader_num_workers 0 --eval_strategy no --save_strategy no \

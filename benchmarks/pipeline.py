@@ -1,8 +1,9 @@
-"""What an uncertainty costs: UncertaintyPipeline against the plain `generate` of transformers, on the same texts.
+"""What an uncertainty costs: UncertaintyPipeline against the plain `generate` of transformers, on the same texts, and
+with a token calibrator against without one, in the pipeline and in an evaluation.
 
 A T5 and a GPT-2 of four layers with a large vocabulary and random weights, whose texts go on to their largest length.
 Both ways tokenise, generate greedily and decode; the pipeline also knows the probability and the entropy of every
-token, and scores each text. Both must give the same texts.
+token, and scores each text. All must give the same texts.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ import torch
 from measure import interleaved, ratio, write_table
 from transformers import GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditionalGeneration
 
-from clue_hf import UncertaintyPipeline
+from clue_hf import UncertaintyEvaluator, UncertaintyPipeline
 from clue_hf.data.embedded.phrases import phrase_rows
 from clue_hf.models.tokenizer import train_tokenizer
+from clue_hf.posthoc.token_temperature import TemperatureHead, TokenTemperature
 from clue_hf.predictors.text import TextPredictor
 
 
+#: Largest ratios: of the pipeline to `generate`, and of token calibrators to none.
 AT_MOST = 1.15
+CALIBRATED_AT_MOST = {"temperature": 1.05, "temperature_head": 1.10}
 VOCABULARY, WIDTH, LAYERS, LENGTH = 32_128, 512, 4, 16
 Texts = Callable[[], list[str]]
 
@@ -72,8 +76,28 @@ def make_candidates(name: str, batch_size: int, sources: list[str]) -> dict[str,
             texts += [text.strip() for text in decoded]
         return texts
 
-    pipe = UncertaintyPipeline(TextPredictor(model, tokenizer, max_new_tokens=LENGTH), None, batch_size)
-    return {"generate": plain, "pipeline": lambda: [answer["generated_text"] for answer in pipe(sources)]}
+    def pipeline(calibrator: Any) -> Texts:
+        predictor = TextPredictor(model, tokenizer, max_new_tokens=LENGTH, token_calibrator=calibrator)
+        pipe = UncertaintyPipeline(predictor, None, batch_size)
+        return lambda: [answer["generated_text"] for answer in pipe(sources)]
+
+    def evaluation(calibrator: Any) -> Texts:
+        rows = [{"source": source, "target": source} for source in sources]
+        settings = {"max_new_tokens": LENGTH, "batch_size": batch_size, "resamples": 0}
+        evaluator = UncertaintyEvaluator(
+            model, tokenizer, ["perplexity"], "chrf", token_calibrator=calibrator, **settings
+        )
+        return lambda: [example["output"] for example in evaluator.evaluate(rows).examples]
+
+    size = model.get_output_embeddings().weight.shape[1]
+    calibrators = {
+        "temperature": TokenTemperature(0.8),
+        "temperature_head": TemperatureHead([0.01] * (size + 3), [0.0] * (size + 3), [1.0] * (size + 3), -0.2, size),
+    }
+    candidates = {"generate": plain, "pipeline": pipeline(None), "evaluation": evaluation(None)}
+    for way, make in (("pipeline", pipeline), ("evaluation", evaluation)):
+        candidates |= {f"{way}, {key}": make(calibrator) for key, calibrator in calibrators.items()}
+    return candidates
 
 
 def main() -> None:
@@ -89,20 +113,25 @@ def main() -> None:
             sources = every if batch_size > 1 else every[: max(4, len(every) // 4)]
             candidates = make_candidates(name, batch_size, sources)
             texts = candidates["generate"]()
-            if candidates["pipeline"]() != texts or len(set(texts)) < 2:
+            if any(run() != texts for run in candidates.values()) or len(set(texts)) < 2:
                 raise RuntimeError(f"{name}, batch size {batch_size}: the texts are others, or all the same.")
             seconds = interleaved(candidates, arguments.rounds, warmup=1)
-            cells = [f"{1000 * statistics.median(times) / len(sources):.0f} ms" for times in seconds.values()]
-            share = ratio(seconds, "pipeline", "generate")
-            rows.append([name, str(batch_size), *cells, f"{share:.2f}x", f"{AT_MOST:.2f}x"])
+            for way in candidates:
+                main, _, calibrator = way.partition(", ")
+                baseline = main if calibrator else "generate"
+                limit = CALIBRATED_AT_MOST.get(calibrator, AT_MOST if way == "pipeline" else None)
+                milliseconds = 1000 * statistics.median(seconds[way]) / len(sources)
+                cells = [f"{milliseconds:.0f} ms", baseline, f"{ratio(seconds, way, baseline):.2f}x"]
+                rows.append([name, str(batch_size), way, *cells, "-" if limit is None else f"{limit:.2f}x"])
     write_table(
         "pipeline",
         "Texts with their uncertainty",
-        ["model", "batch size", "generate, per text", "pipeline, per text", "ratio", "at most"],
+        ["model", "batch size", "", "per text", "beside", "ratio", "at most"],
         rows,
         f"{arguments.texts} sources (a quarter of them at batch size 1), {LENGTH} new tokens each, {LAYERS} layers of "
         f"width {WIDTH}, a vocabulary of {VOCABULARY:,}, random weights, float32. The scorer is perplexity: all "
-        "single-pass scorers read what is known of each token anyway. From texts to texts, without loading; "
+        "single-pass scorers read what is known of each token anyway. An evaluation also scores a reference of each "
+        "source, with a token calibrator also without it, and judges by chrF. From texts to texts, without loading; "
         "`generate` is transformers' own, greedy, in the same batches, and gives the same texts (checked). Medians "
         f"of {arguments.rounds} interleaved rounds (ratio: median of the per-round ratios).",
     )

@@ -28,6 +28,8 @@ from .parser import ConfigParser
 
 
 logger = logging.get_logger(__name__)
+#: Share of the answers that the risk of the last line is certified for, where it can be.
+MAIN_COVERAGE = 0.5
 
 
 GROUPS = {
@@ -120,7 +122,22 @@ def summary(calibration: UncertaintyCalibration) -> str:
         cells.append([f"{entry.max_risk:g}", f"{entry.min_quality:g}", *_threshold_cells(entry)])
         if entry.reason:
             reasons.append(f"{entry.max_risk:g}: {entry.reason}")
-    return "\n".join([*lines, "", markdown_table(cells), *([""] if reasons else []), *reasons])
+    return "\n".join(
+        [*lines, "", markdown_table(cells), *([""] if reasons else []), *reasons, "", headline(calibration)]
+    )
+
+
+def headline(calibration: UncertaintyCalibration) -> str:
+    """What to do with it: the highest quality that is certified for half of the answers or more, if any is."""
+    thresholds = calibration.abstention.thresholds if calibration.abstention else []
+    certified = [entry for entry in thresholds if entry.threshold is not None]
+    if not certified:
+        return "No risk is certified: use more rows, or ask for a larger --risks."
+    best = max(certified, key=lambda entry: (entry.coverage >= MAIN_COVERAGE, entry.min_quality))
+    return (
+        f"Answers {best.coverage:.0%} with quality at least {best.min_quality:g}, certified with probability "
+        f"{1 - best.delta:g}: pipeline(...)(inputs, min_quality={best.min_quality:g})"
+    )
 
 
 def _threshold_cells(entry: AbstentionThreshold) -> list[str]:
