@@ -37,8 +37,8 @@ class RunArguments:
     )
     token_calibrator: str = setting(
         "none",
-        "Texts: calibrate the probabilities of the tokens on the validation data after training, which leaves outputs "
-        f"as they are, and save it with the model: {', '.join(TOKEN_CALIBRATORS)}, auto.",
+        f"Texts: calibrate the probabilities of the tokens: {', '.join(TOKEN_CALIBRATORS)}, auto. Fitted on the "
+        "validation data after training, and saved with the model; outputs stay as they are.",
     )
     ensemble: int = setting(
         1, "Classes and numbers: number of models of an ensemble, trained with the seeds seed, seed + 1 ..."
