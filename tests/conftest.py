@@ -11,12 +11,12 @@ from pathlib import Path
 # before torch is imported: the workers of one machine share its cores, and nothing may ask the network
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+if os.access("/dev/shm", os.W_OK):  # in memory nothing waits for a disk
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
 import pytest
-from processes import no_wait
 
 
-os.fsync = no_wait
 # started in the background of a script, all would ignore Ctrl-C, which some tests send
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -28,10 +28,6 @@ def start_server():
         forkserver.ensure_running()
 
 
-def no_wait(descriptor):
-    """Instead of `os.fsync`: no test can see what a power failure leaves on the disk, but all would wait for it."""
-
-
 def _child(function, arguments, environment, folder, stdout, log):
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
     os.dup2(descriptor if stdout is None else stdout.fileno(), 1)
@@ -39,7 +35,6 @@ def _child(function, arguments, environment, folder, stdout, log):
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    os.fsync = no_wait
     sys.exit(function(*arguments))
 
 
