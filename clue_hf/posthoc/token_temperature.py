@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -34,8 +35,6 @@ BATCH, EPOCHS, RATE, PENALTY = 1024, 12, 5e-3, 1e-2
 INNER = 0.2
 #: The features that need no hidden state: top log-probability, its margin to the second, entropy.
 SCALARS = 3
-#: Stands for ln 0.
-MIN_LOG_PROBABILITY = -1e4
 #: Width and number of the bins of logits below the largest, and the least that is told from others.
 WIDTH, BINS, MIN_LOGIT = 0.02, 2048, -100.0
 #: Number of temperatures at which error and entropy are computed, and the step of their ln.
@@ -289,16 +288,23 @@ class TemperatureHead(Stored):
 
     def __call__(self, hidden: torch.Tensor | None, logits: torch.Tensor) -> torch.Tensor:
         """The temperature of each row."""
-        features = _scalars(logits)
+        slopes, constant = self._line
+        slopes = slopes.to(logits.device)
+        log_temperature = _scalars(logits) @ slopes[self.hidden_size :] + constant
         if self.hidden_size:
             if hidden is None:
                 raise UserError("A temperature head needs the hidden states, which this model does not give apart.")
-            features = torch.cat([hidden.float(), features], 1)
+            log_temperature += hidden.float() @ slopes[: self.hidden_size]
+        return log_temperature.clamp(-LIMIT, LIMIT).exp()
+
+    @cached_property
+    def _line(self) -> tuple[torch.Tensor, float]:
+        """Slopes and constant of ln T in the features as they come, not standardised."""
         weight, mean, std = (
-            torch.tensor(column, dtype=features.dtype, device=features.device)
-            for column in (self.weight, self.mean, self.std)
+            torch.tensor(column, dtype=torch.float64) for column in (self.weight, self.mean, self.std)
         )
-        return (((features - mean) / std) @ weight + self.bias).clamp(-LIMIT, LIMIT).exp()
+        slopes = weight / std
+        return slopes.float(), self.bias - float(slopes @ mean)
 
 
 #: The token calibrators by the name in a file; that on three scalars is a head without hidden states.
@@ -307,7 +313,13 @@ STORED_TOKEN_CALIBRATORS: dict[str, Any] = {kind.name: kind for kind in (TokenTe
 
 def _scalars(logits: torch.Tensor) -> torch.Tensor:
     """Top log-probability, margin to the second, and entropy of each row."""
-    log_probability = logits.log_softmax(-1).clamp(min=MIN_LOG_PROBABILITY)  # 0 ln 0 = 0
-    first, second = log_probability.topk(min(2, logits.shape[1]), -1).values[:, [0, -1]].T
-    entropy = -torch.linalg.vecdot(log_probability.exp(), log_probability)
-    return torch.stack([first, first - second, entropy], 1)
+    parts = [logits.new_empty(0, SCALARS)]
+    for block in row_blocks(logits):
+        top = logits[block].topk(min(2, logits.shape[1]), -1).values
+        shifted = (logits[block] - top[:, :1]).clamp_(min=MIN_LOGIT)  # 0 ln 0 = 0
+        weight = shifted.exp()
+        total = weight.sum(-1)
+        log_sum = total.log()
+        entropy = log_sum - torch.linalg.vecdot(weight, shifted) / total
+        parts.append(torch.stack([-log_sum, top[:, 0] - top[:, -1], entropy], 1))
+    return torch.cat(parts)
