@@ -219,7 +219,7 @@ def _answer_texts(
 def _calibrate_tokens(predictor: Any, held_out: HeldOut, arguments: CalibrateArguments) -> TokenCalibration | None:
     """
     Fits what calibrates the tokens, and makes the predictor use it. Rows that allow nothing to be fitted raise where a
-    token calibrator was asked for; else the probabilities stay the model's own, and all rows certify.
+    certain token calibrator was asked for; else the probabilities stay the model's own, and all rows certify.
     """
     predictor.token_calibrator = None
     if arguments.token_calibrator == "none":
@@ -228,7 +228,7 @@ def _calibrate_tokens(predictor: Any, held_out: HeldOut, arguments: CalibrateArg
     try:
         tokens = calibrate_tokens(predictor, held_out.inputs, held_out.references, parts, name)
     except UserError as error:
-        if arguments.token_calibrator is not None:
+        if name != "auto":
             raise
         logger.warning(f"The probabilities of the tokens are not calibrated: {error}")
         return None

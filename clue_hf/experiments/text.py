@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from transformers import AutoConfig, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from ..config import CLUEConfig
 from ..data.columns import text_pairs
@@ -42,6 +43,7 @@ from ..trainer import CLUETrainer
 from .experiment import VALIDATION, Experiment, Outcome
 
 
+logger = logging.get_logger(__name__)
 #: Metrics on the reference tokens.
 REFERENCE_COLUMNS = ("error", "uncertainty", "gap", "alignment_error", "token_ece")
 #: What of each scorer a comparison measures.
@@ -106,7 +108,11 @@ class TextExperiment(Experiment):
         model = trainer.accelerator.unwrap_model(trainer.model)
         predictor = TextPredictor(model, self.processing_class, **self._settings(config))
         pairs = self.pairs(VALIDATION)
-        tokens = calibrate_tokens(predictor, *pairs, Parts.split(pairs[0], config.seed), name)
+        try:
+            tokens = calibrate_tokens(predictor, *pairs, Parts.split(pairs[0], config.seed), name)
+        except UserError as error:  # the training and its report are not lost for it
+            logger.warning(f"The probabilities of the tokens are not calibrated: {error}")
+            return None
         if trainer.is_world_process_zero():
             write_uncertainty(str(config.output_dir), **token_parts(tokens))
             print(f"\n{tokens.summary()}", flush=True)

@@ -386,5 +386,6 @@ def test_tokens_are_calibrated_by_default_where_there_are_rows_for_it(here, caps
     assert ours == pytest.approx(theirs, rel=1e-5)
     assert main([*words, "--max_eval_samples", "6"]) == 0
     assert "not calibrated: " in warnings_seen.text
+    assert main([*words, "--max_eval_samples", "6", "--token_calibrator", "auto"]) == 0
     assert read_uncertainty("default_tokens").get("token_calibrator") is None
     assert UncertaintyCalibration.read("default_tokens").data["rows"] == 6

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from helpers import SENTENCES, TRANSLATIONS, make_model, make_tokenizer
 from processes import Forked, run_script
+from transformers import utils
 
 from clue_hf.cli.main import main
 from clue_hf.experiments.text import TextExperiment
@@ -208,3 +209,14 @@ def test_tokens_are_calibrated_after_training(here, capsys):
 def test_what_a_gap_means(gap, objective, answer):
     rows = [{"objective": objective, "split": "test", "gap": gap, "error": 1.0}]
     assert re.search(answer, TextExperiment.advice(None, rows))
+
+
+def test_too_few_validation_rows_to_calibrate_tokens_lose_nothing(here, caplog):
+    utils.logging.enable_propagation()
+    try:
+        assert main(words(token_calibrator="auto")) == 0
+    finally:
+        utils.logging.disable_propagation()
+    assert "tokens are not calibrated: " in caplog.text
+    assert [row["objective"] for row in json.loads(Path("out/results.json").read_text())["rows"]] == ["clue"]
+    assert "token_calibrator" not in read_uncertainty("out")

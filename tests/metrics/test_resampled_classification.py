@@ -50,8 +50,9 @@ from clue_hf.metrics.separation import (
 
 
 TAU = 0.6
-# the metrics of a report but those of rejection
-NAMES = [name for name in METRICS["classes"] if name != "mean_uncertainty" and not name.startswith("ood_")]
+# the metrics of a report but those of rejection, and of other data or prediction sets
+OTHERS = ("mean_uncertainty", "conformal_coverage", "prediction_set_size", "group_share")
+NAMES = [name for name in METRICS["classes"] if name not in OTHERS and not name.startswith("ood_")]
 
 
 def wrong(p, y):

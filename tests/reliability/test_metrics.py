@@ -120,8 +120,8 @@ def test_what_is_no_number_is_an_error_and_never_certain(bad):
 
 @pytest.mark.parametrize("name", ["bleu", "chrf", "rouge2"])
 def test_references_that_are_nested_wrongly(name):
-    """[[a, b]] instead of [a, b]: one list of references for each text, or one text for each list."""
-    for references in ([["a b c", "d e f"]], [["a b c"], ["d e f"]]):
+    """[[a, b]] instead of [a, b]: one list of references for all texts, or lists in the lists of each."""
+    for references in ([["a b c", "d e f"]], [[["a b c"]], [["d e f"]]], [["a b c"], []], [["a b c"], [None]]):
         with pytest.raises((TypeError, ValueError), match="reference"):
             corpus_quality(name, ["a b c", "d e f"], references)
         with pytest.raises((TypeError, ValueError), match="reference"):
