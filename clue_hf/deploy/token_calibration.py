@@ -121,7 +121,7 @@ def fit_token_calibrators(
 ) -> FittedTokenCalibrators:
     """
     Fits a token calibrator. `auto` fits all and takes, of those whose error on the rows that choose is not
-    significantly above the lowest, the one with the lowest alignment error.
+    significantly above the lowest, the one with the lowest alignment error; a head only where that is significant.
     """
     tokens = _collect(predictor, sources, references, parts.fit)
     if len(tokens) < MIN_TOKENS or len(tokens.text.unique()) < MIN_TEXTS:
@@ -161,10 +161,17 @@ def _fit(tokens: HeldOutTokens, name: str) -> dict[str, Any]:
 
 
 def _choose(metrics: dict[str, dict[str, Measured]]) -> str:
-    """The name of the best, the simplest of equals."""
+    """
+    The name of the best. A head must be significantly better than what is simpler: fitted to one kind of text, it is
+    easily worse on another.
+    """
     lowest = min((entry["error"] for entry in metrics.values()), key=lambda error: error.value)
-    near = [name for name, entry in metrics.items() if not (entry["error"] - lowest).low > 0]
-    return min(near, key=lambda name: metrics[name]["alignment_error"].value)
+    near = {name: entry["alignment_error"] for name, entry in metrics.items() if not (entry["error"] - lowest).low > 0}
+    best = min((name for name in TOKEN_CALIBRATORS[:2] if name in near), key=lambda name: near[name].value, default="")
+    for head in (name for name in TOKEN_CALIBRATORS[2:] if name in near):
+        if not best or (near[best] - near[head]).low > 0:
+            best = head
+    return best
 
 
 def _measure(tokens: HeldOutTokens, calibrator: Any) -> dict[str, Measured]:

@@ -179,8 +179,8 @@ class TextExperiment(Experiment):
         }
 
     def advice(self, rows: list[dict[str, Any]]) -> str:
-        """What the gap of the last model means, and what to do about it."""
-        row = rows[-1]
+        """What the gap of the last model on the first split means, and what to do about it."""
+        row = [row for row in rows if row["split"] == rows[0]["split"]][-1]
         gap, error = row["gap"], row["error"]
         subject = f"{row['objective']} on {row['split']}"
         if abs(gap) <= WELL_CALIBRATED * error:

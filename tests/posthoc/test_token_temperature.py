@@ -6,6 +6,7 @@ import pytest
 import torch
 from scipy.optimize import minimize_scalar
 
+from clue_hf.deploy.token_calibration import _choose, _fit, _measure
 from clue_hf.kernels import linear_statistics
 from clue_hf.posthoc.token_temperature import (
     HeldOutTokens,
@@ -106,3 +107,21 @@ def test_damaged_heads_are_refused(change):
         TemperatureHead.from_checked_dict({**head.to_dict(), **change})
     with pytest.raises(ValueError, match="temperature"):
         TokenTemperature.from_checked_dict({**TokenTemperature(1.0).to_dict(), "temperature": -1.0})
+
+
+@pytest.mark.parametrize(("truth", "name"), [
+    (lambda hidden: torch.zeros(len(hidden)), "none"),
+    (lambda hidden: torch.full((len(hidden),), 0.5), "temperature"),
+    (lambda hidden: 0.8 * hidden[:, 0], "temperature_head"),
+])  # fmt: skip
+def test_auto_takes_the_simplest_that_is_not_significantly_worse(truth, name):
+    """Where one temperature is the truth, a head that is better by chance alone is not taken."""
+    tokens, _ = make_tokens(12000, log_temperature=truth)
+    half = len(tokens) // 2
+    fit, choose = (
+        HeldOutTokens(tokens.hidden[rows], tokens.labels[rows], tokens.text[rows], tokens.weight, tokens.bias)
+        for rows in (slice(half), slice(half, None))
+    )
+    metrics = {key: _measure(choose, calibrator) for key, calibrator in _fit(fit, "auto").items()}
+    chosen = _choose(metrics)
+    assert chosen == name or (name == "none" and chosen == "temperature")  # which is 1, but for what was drawn
