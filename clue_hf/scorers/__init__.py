@@ -10,7 +10,8 @@ from ..functional import check_choice
 from ..kernels.fused_linear import Temperature
 from ..posthoc.learned import LearnedScore
 from .base import Scorer
-from .collection import Batch, Collected, CollectionSettings, Collector, ScoredText
+from .collected import Batch, Collected, CollectionSettings, ScoredText
+from .collection import Collector
 from .compat import PolygraphCollector, PolygraphConditionalMutualInformation
 from .formulas import DEFAULT_SCORERS, SCORERS, Learned, output_features
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .collection import Collected
+from .collected import Collected
 
 
 @dataclass(frozen=True)

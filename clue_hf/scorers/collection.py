@@ -9,7 +9,6 @@ per token are kept, never a distribution over the vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,14 +17,13 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils.logging import tqdm
 
-from ..functional import check_choice
 from ..inputs.text import IGNORED, encode_sources, encode_targets
 from ..kernels.fused_linear import Temperature
 from ..models.kind import unwrap
 from ..models.mc_dropout import active_dropout
 from ..models.tokenizer import with_padding
-from ..settings import check_minimum
 from ..tasks import TextTask
+from .collected import Batch, Collected, CollectionSettings, ScoredText
 from .decoding import Decoder, decodes_plainly
 from .sampling import sampler, stream_seed, warper
 
@@ -34,100 +32,6 @@ from .sampling import sampler, stream_seed, warper
 OUTPUT = -1
 #: Settings of `generate` for a greedy text.
 GREEDY = {"do_sample": False, "num_beams": 1}
-
-
-@dataclass
-class ScoredText:
-    """
-    A text with, for each of its tokens (the end token included if it came), its log-probability and the entropy (nats)
-    of its distribution, the probability of that distribution's best token, and whether this was the token.
-    """
-
-    text: str
-    tokens: list[int]
-    log_probability: np.ndarray
-    entropy: np.ndarray
-    confidence: np.ndarray
-    correct: np.ndarray
-    ended: bool
-
-    @property
-    def length_without_end(self) -> int:
-        return len(self.tokens) - self.ended
-
-
-@dataclass
-class Collected:
-    """What the scorers know about one source."""
-
-    output: ScoredText
-    #: ln p(y_t | y_<t) of the output's tokens with an empty source
-    unconditional: np.ndarray | None = None
-    samples: list[ScoredText] = field(default_factory=list)
-    #: the reference, if there is one, as the model sees it, and as it does without its token calibrator
-    reference: ScoredText | None = None
-    uncalibrated_reference: ScoredText | None = None
-    #: number of tokens of the source, its prefix included
-    source_tokens: int = 0
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Sources that run through the model together: the numbers of their rows, their token ids, which were cut."""
-
-    rows: list[int]
-    prompts: list[list[int]]
-    cut: list[bool]
-
-
-@dataclass
-class CollectionSettings:
-    """
-    How texts are generated and sampled.
-
-    Args:
-        max_new_tokens (`int`):
-            Longest output.
-        generation (`dict`):
-            More settings of `generate` for the output itself: `num_beams`, or `do_sample` with `temperature` ...; by
-            default it is greedy.
-        num_samples (`int`):
-            Samples per source for the scorers that need them.
-        sampling (`dict`):
-            `temperature`, `top_k` and `top_p` of the samples. By default they come from the model's own distribution.
-        source_prefix (`str`):
-            Text put before every source; the empty source of `pmi` goes without it unless `pmi_source="prefix"`.
-        mc_samples (`int`):
-            With K > 0 the probabilities of a text's tokens are the mean over K passes with dropout active; what is
-            generated and sampled stays as it is. All texts share the masks of the K passes, so that the scores of a
-            text do not depend on its batch.
-        compat (`str`, *optional*):
-            `"lm-polygraph"`: as LM-Polygraph 0.7.0 computes it, see `clue_hf/scorers/compat.py`.
-        seed (`int`):
-            Seed of the samples and of dropout. The samples of a source follow from it and from the source alone.
-        batch_size (`int`):
-            Sources that run through the model together.
-    """
-
-    max_new_tokens: int = 128
-    max_source_length: int = 512
-    generation: dict[str, Any] = field(default_factory=dict)
-    num_samples: int = 10
-    sampling: dict[str, Any] = field(default_factory=dict)
-    source_prefix: str = ""
-    pmi_source: str = "empty"
-    mc_samples: int = 0
-    compat: str | None = None
-    batch_size: int = 16
-    seed: int = 42
-
-    def __post_init__(self) -> None:
-        for name in ("max_new_tokens", "max_source_length", "num_samples", "batch_size"):
-            check_minimum(1, **{name: getattr(self, name)})
-        check_minimum(0, mc_samples=self.mc_samples)
-        check_choice("pmi_source", self.pmi_source, ("empty", "prefix"))
-        if self.compat is not None:
-            check_choice("compat", self.compat, ("lm-polygraph",))
 
 
 class Collector:

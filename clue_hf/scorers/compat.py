@@ -18,7 +18,8 @@ import torch
 
 from ..kernels import logit_statistics
 from ..kernels.fused_linear import Temperature
-from .collection import Collector, ScoredText
+from .collected import ScoredText
+from .collection import Collector
 from .formulas import ConditionalPointwiseMutualInformation
 
 

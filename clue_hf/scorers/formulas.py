@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import UserError
 from ..posthoc.learned import LearnedScore, token_features
 from .base import Scorer
-from .collection import Collected
+from .collected import Collected
 
 
 class MaximumSequenceProbability(Scorer):
