@@ -35,6 +35,9 @@ BATCH, EPOCHS, RATE, PENALTY = 1024, 12, 5e-3, 1e-2
 INNER = 0.2
 #: The features that need no hidden state: top log-probability, its margin to the second, entropy.
 SCALARS = 3
+#: Stands for what is less likely by e^87 or more, ln 0 too: exponentials there are subnormal numbers, and 60 times
+#: as slow.
+MIN_LOG_RATIO = -87.0
 #: Width and number of the bins of logits below the largest, and the least that is told from others.
 WIDTH, BINS, MIN_LOGIT = 0.02, 2048, -100.0
 #: Number of temperatures at which error and entropy are computed, and the step of their ln.
@@ -150,7 +153,7 @@ def _histogram(shifted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _moments(counts: torch.Tensor, scaled: torch.Tensor) -> torch.Tensor:
     """`g`, `s g'` and `s g' + s^2 g''` of each row, from how often each scaled logit is in it: (3, rows)."""
-    weight = counts * scaled.exp()
+    weight = counts * scaled.clamp_(min=MIN_LOG_RATIO).exp()
     total = weight.sum(-1)
     mean = torch.linalg.vecdot(weight, scaled) / total
     square = torch.linalg.vecdot(weight, scaled**2) / total
@@ -316,7 +319,7 @@ def _scalars(logits: torch.Tensor) -> torch.Tensor:
     parts = [logits.new_empty(0, SCALARS)]
     for block in row_blocks(logits):
         top = logits[block].topk(min(2, logits.shape[1]), -1).values
-        shifted = (logits[block] - top[:, :1]).clamp_(min=MIN_LOGIT)  # 0 ln 0 = 0
+        shifted = (logits[block] - top[:, :1]).clamp_(min=MIN_LOG_RATIO)
         weight = shifted.exp()
         total = weight.sum(-1)
         log_sum = total.log()
