@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from measure import comparison_rows, in_fresh_process, interleaved, peak_above, write_table
@@ -34,7 +35,7 @@ def make_tokens(count: int) -> HeldOutTokens:
 def plain(tokens: HeldOutTokens) -> float:
     logits = tokens.hidden @ tokens.weight.T
     log_temperature = torch.zeros((), requires_grad=True)
-    optimizer = torch.optim.LBFGS([log_temperature], max_iter=20, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS([log_temperature], max_iter=20, tolerance_grad=1e-4, line_search_fn="strong_wolfe")
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
@@ -78,10 +79,12 @@ def main() -> None:
         return
     memory = {name: in_fresh_process(__file__, "--memory_of", name)["bytes"] for name in WAYS}
     tokens = make_tokens(TOKENS)
-    for name, fit in WAYS.items():
-        if abs(fit(tokens) - TEMPERATURE) > 0.03:
+
+    def checked(name: str) -> None:
+        if abs(WAYS[name](tokens) - TEMPERATURE) > 0.03:
             raise RuntimeError(f"{name} does not find the temperature.")
-    seconds = interleaved({name: lambda fit=fit: fit(tokens) for name, fit in WAYS.items()}, arguments.rounds, 0)
+
+    seconds = interleaved({name: partial(checked, name) for name in WAYS}, arguments.rounds, 0)
     write_table(
         "token_calibration",
         "Fitting token calibrators",

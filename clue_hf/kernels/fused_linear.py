@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..functional import check_labels
+from .largest import argmax_rows
 
 
 Objective = Callable[..., torch.Tensor]
@@ -133,14 +134,19 @@ def statistics_by_temperature(
     weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
     size, parts = max(chunk_size // passes, 1), [[] for _ in temperatures]  # type: ignore[var-annotated]
     buffer = hidden.new_empty(min(size, max(num_rows, 1)) * passes, len(weight), dtype=dtype)
+    spare = torch.empty_like(
+        buffer if len(temperatures) > 1 else buffer[:0], dtype=torch.promote_types(dtype, torch.float32)
+    )
     for start in range(0, max(num_rows, 1), size):
         rows = hidden[:, start : start + size].flatten(0, 1).to(dtype)
         logits = linear_logits(rows, weight, bias, buffer)
+        top = argmax_rows(logits) if passes == 1 else None  # which no temperature changes
         for number, temperature in enumerate(temperatures, 1):
-            own = divided(logits if number == len(temperatures) else logits.clone(), rows, temperature)
+            own = logits if number == len(temperatures) else spare[: len(logits)].copy_(logits)
+            own = divided(own, rows, temperature)
             if passes > 1:
                 own = own.unflatten(0, (passes, -1)).log_softmax(-1).logsumexp(0) - math.log(passes)
-            parts[number - 1].append(logit_statistics(own, labels[start : start + size]))
+            parts[number - 1].append(logit_statistics(own, labels[start : start + size], top))
     return [LinearStatistics(*map(torch.cat, zip(*part, strict=True))) for part in parts]
 
 
@@ -148,9 +154,9 @@ mixture_statistics = linear_statistics  # by its former name for several passes
 
 
 @torch.no_grad()
-def logit_statistics(logits: torch.Tensor, labels: torch.Tensor) -> LinearStatistics:
-    """The same from logits (rows, vocabulary), which are overwritten."""
-    top = logits.argmax(-1)
+def logit_statistics(logits: torch.Tensor, labels: torch.Tensor, top: torch.Tensor | None = None) -> LinearStatistics:
+    """The same from logits (rows, vocabulary), which are overwritten; `top` where their largest is known."""
+    top = argmax_rows(logits) if top is None else top
     log_sum, error, entropy = _reduce_rows(logits, labels)
     return LinearStatistics(error, entropy, (-log_sum).exp(), top == labels)  # the top logit was shifted to 0
 

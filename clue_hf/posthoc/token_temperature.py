@@ -20,6 +20,7 @@ from transformers.utils.logging import tqdm
 
 from ..errors import UserError
 from ..kernels.fused_linear import CHUNK_SIZE, compute_dtype, linear_logits, row_blocks
+from ..kernels.largest import two_largest
 from ..models.kind import unwrap
 from ..tasks.head import read_head
 from .stored import Stored
@@ -318,7 +319,7 @@ def _scalars(logits: torch.Tensor) -> torch.Tensor:
     """Top log-probability, margin to the second, and entropy of each row."""
     parts = [logits.new_empty(0, SCALARS)]
     for block in row_blocks(logits):
-        top = logits[block].topk(min(2, logits.shape[1]), -1).values
+        top = two_largest(logits[block])
         shifted = (logits[block] - top[:, :1]).clamp_(min=MIN_LOG_RATIO)
         weight = shifted.exp()
         total = weight.sum(-1)

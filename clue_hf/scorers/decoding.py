@@ -24,6 +24,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from ..errors import UserError
 from ..kernels.fused_linear import BLOCK_ELEMENTS, CHUNK_SIZE, Temperature, compute_dtype, linear_logits
+from ..kernels.largest import argmax_rows
 from ..models.kind import unwrap
 from ..tasks.head import head_replaced, read_head
 
@@ -134,7 +135,7 @@ def choose(
             The token of each row with the largest of them, where it is known.
     """
     if best is None:
-        best = (logits if processed is None else processed).argmax(-1)
+        best = argmax_rows(logits if processed is None else processed)
     rows, vocabulary = logits.shape
     groups, width = groups_of(vocabulary)
     tokens = torch.empty(rows, dtype=torch.long, device=logits.device)
@@ -278,7 +279,7 @@ class Decoder:
             chunk = hidden[rows].to(self.dtype)
             logits = linear_logits(chunk, weight, bias, buffer)
             processed: Any = processors(tokens_so_far[rows], logits.clone()) if processors else None  # type: ignore
-            best = (logits if processed is None else processed).argmax(-1)  # whatever a temperature may round
+            best = argmax_rows(logits if processed is None else processed)  # whatever a temperature may round
             if self.temperature is not None:
                 divisor = self.temperature(chunk, logits).unsqueeze(1)
                 logits.div_(divisor)
