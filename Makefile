@@ -4,7 +4,7 @@ READY := .venv/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help setup quickstart test test-all test-versions lint bench bench-peer results-multi30k results-tatoeba results-xsum results-smollm2 \
-	results-opus-mt results-opus-mt-tuned \
+	results-opus-mt results-opus-mt-tuned results-multi30k-calibrated results-flan-t5 results-conformal \
 	results-images results-tables clean
 
 help:  ## show this list
@@ -101,12 +101,12 @@ results-xsum: $(READY)  ## compare CE with CLUE on a few thousand summaries (XSU
 		--max_source_length 256 --max_target_length 48 --per_device_train_batch_size 16 --plain_steps 300 --max_steps 400 \
 		--validation_fraction 0.05 --test_fraction 0.08 --methods ce,clue --output_dir out/xsum
 
-FEW = --max_eval_samples 64 --num_samples 5 --max_target_length 40
+FEW = --max_eval_samples 256 --max_target_length 40 --scorers msp perplexity mean_token_entropy pmi cpmi
 
 results-smollm2: $(READY)  ## SmolLM2-135M with LoRA, CE and CLUE, on Multi30k (SMOLLM2=folder, MULTI30K=file)
 	$(BIN)/clue-hf compare configs/smollm2_lora.yaml --model_name_or_path $(SMOLLM2) --train_file $(MULTI30K) $(EN_FR) \
-		$(MULTI30K_SPLITS) --max_train_samples 4000 $(FEW) --seeds 1 --methods ce,clue --disable_tqdm true \
-		--output_dir out/smollm2
+		$(MULTI30K_SPLITS) --max_train_samples 4000 $(FEW) --seeds 1 --methods ce,clue,auto,clue+auto \
+		--disable_tqdm true --output_dir out/smollm2
 	$(BIN)/clue-hf evaluate $(SMOLLM2) --config configs/smollm2_lora.yaml --train_file $(MULTI30K) $(EN_FR) \
 		$(MULTI30K_SPLITS) $(FEW) --compare out/smollm2/cells/clue/seed-42/model --report_dir out/smollm2/before
 
@@ -115,7 +115,7 @@ OPUS_MT ?= Helsinki-NLP/opus-mt-en-fr
 PAIRS = --train_file out/data/tatoeba.jsonl --split_column split --source_column en --target_column references
 TEXTS = --max_target_length 96 --per_device_eval_batch_size 32
 
-out/data/tatoeba.jsonl: | $(READY)
+out/data/tatoeba.jsonl out/data/multi30k.jsonl &: | $(READY)
 	$(BIN)/python benchmarks/result_data.py --tatoeba $(TATOEBA) --multi30k $(MULTI30K) --news $(NEWS) --output out/data
 
 results-opus-mt: out/data/tatoeba.jsonl  ## opus-mt-en-fr as it comes, calibrated (OPUS_MT=folder, TATOEBA=, MULTI30K=, NEWS=)
@@ -131,6 +131,24 @@ results-opus-mt-tuned: out/data/tatoeba.jsonl  ## fine-tune opus-mt-en-fr on Tat
 		--scorers msp perplexity mean_token_entropy pmi cpmi --seeds $(SEEDS) --disable_tqdm true \
 		--output_dir out/opus_mt_tatoeba
 
+HELD_OUT = --train_file out/data/multi30k.jsonl $(EN_FR) --split_column split
+
+results-multi30k-calibrated: out/data/multi30k.jsonl  ## CE and CLUE on Multi30k, calibrated on 3,914 held-out pairs
+	$(BIN)/clue-hf compare configs/t5_from_scratch.yaml $(ONCE) $(HELD_OUT) --plain_steps 1300 --max_steps 1700 \
+		--seeds $(SEEDS) --methods ce,clue,temperature,temperature_head,auto,clue+auto --output_dir out/multi30k_calibrated
+	for quality in bleu chrf; do \
+		$(BIN)/clue-hf calibrate out/multi30k_calibrated/cells/ce/seed-42/model $(HELD_OUT) --split validation \
+			--quality $$quality --scorer learned --output_dir out/multi30k_learned/$$quality || exit 1; \
+		$(BIN)/clue-hf evaluate out/multi30k_learned/$$quality $(HELD_OUT) --quality $$quality --scorers learned,msp \
+			--report_dir out/multi30k_learned/$$quality-report || exit 1; done
+
+FLAN_T5 ?= google/flan-t5-small
+
+results-flan-t5: $(READY)  ## fine-tune flan-t5-small on a few thousand summaries (FLAN_T5=folder, XSUM=file)
+	$(BIN)/clue-hf compare configs/flan_t5_xsum.yaml --model_name_or_path $(FLAN_T5) --train_file $(XSUM) --seeds 1 \
+		--methods ce,clue,clue:clue_gradient=uncertainty,auto,clue+auto,clue:clue_gradient=uncertainty+auto \
+		--scorers msp perplexity mean_token_entropy pmi cpmi --disable_tqdm true --output_dir out/flan_t5_xsum
+
 CIFAR10 ?= cifar10.npz
 SMALL = --model_preset resnet8 --bf16 false --dataloader_num_workers 0 --eval_strategy no --save_strategy no \
 	--disable_tqdm true --seeds 3
@@ -144,13 +162,19 @@ results-images: $(READY)  ## compare all methods on CIFAR-10 (CIFAR10=file.npz):
 	$(BIN)/clue-hf compare configs/binary_cat_cifar10.yaml $(SMALL) --train_file $(CIFAR10) --num_train_epochs 30 \
 		--plain_epochs 20 --methods ce,clue,ce_pe,euat,cals,isotonic,ensemble,deup --output_dir out/cifar10_binary
 
+results-conformal: $(READY)  ## prediction sets on CIFAR-10, as it is and with noise (CIFAR10=file.npz)
+	for sets in lac aps; do $(BIN)/clue-hf compare configs/resnet18_cifar10.yaml $(SMALL) --train_file $(CIFAR10) \
+		--max_train_samples 5000 --num_train_epochs 15 --plain_epochs 10 --methods ce,clue,isotonic,temperature \
+		--corruption gaussian_noise --severity 3 --conformal $$sets --coverage 0.9 \
+		--output_dir out/cifar10_conformal/$$sets || exit 1; done
+
 BOSTON ?= boston.csv
 TAXI ?= nyc_taxi.csv.gz
 
 results-tables: $(READY)  ## compare all methods on Boston Housing and taxi fares (BOSTON=, TAXI=): half an hour, resumable
 	$(BIN)/clue-hf compare configs/boston.yaml --train_file $(BOSTON) --methods mse,clue,clue:clue_gradient=uncertainty \
 		clue:alpha=0.5,clue:alpha=0.1,mse_pe,nll:plain_epochs=0,clue:mc_samples=5,clue:mc_samples=10,clue:mc_samples=50 \
-		quantile,ensemble,deup --seeds 5 --output_dir out/boston --disable_tqdm true
+		quantile,ensemble,deup --conformal scaled --seeds 5 --output_dir out/boston --disable_tqdm true
 	$(BIN)/clue-hf compare configs/nyc_taxi.yaml --train_file $(TAXI) --config_overrides hidden_size=64,num_blocks=2 \
 		--learning_rate 0.01 --num_train_epochs 15 --plain_epochs 10 --methods mse,clue,clue:clue_gradient=uncertainty \
 		clue:alpha=0.5,mse_pe,nll:plain_epochs=0,clue:mc_samples=5,clue:mc_samples=10,clue:mc_samples=50 \
