@@ -1,4 +1,4 @@
-"""Head and loss: fused CLUE against linear + F.cross_entropy, forward and backward, time and peak memory.
+"""Head and loss: the fused objectives against linear + F.cross_entropy, forward and backward, time and peak memory.
 
 2,048 tokens, 512 features, a vocabulary of 32,128 (T5-small), float32.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,7 @@ from measure import comparison_rows, in_fresh_process, interleaved, peak_above, 
 
 from clue_hf.functional import clue_loss, error_and_entropy
 from clue_hf.kernels import fused_linear_objective
+from clue_hf.objectives import CLUE, DFT, EAFT, Brier, LabelSmoothing, MaxSup, Objective, Plain
 
 
 TOKENS, FEATURES, VOCABULARY, ALPHA = 2048, 512, 32128, 0.9
@@ -36,15 +38,25 @@ def plain_clue(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor)
     return clue_loss(*error_and_entropy(F.linear(hidden, weight), labels), ALPHA).mean()
 
 
-def fused_clue(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    return fused_linear_objective(hidden, weight, labels, lambda error, entropy: clue_loss(error, entropy, ALPHA))
+def fused(objective: Objective, hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    statistics = objective.row_statistics
+    return fused_linear_objective(hidden, weight, labels, objective.item_loss, row_statistics=statistics)
 
 
-def fused_ce(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    return fused_linear_objective(hidden, weight, labels, lambda error, entropy: error)
-
-
-LOSSES = {BASELINE: cross_entropy, "CLUE, autograd": plain_clue, "CLUE, fused": fused_clue, "CE, fused": fused_ce}
+OBJECTIVES = {
+    "CLUE": CLUE(ALPHA),
+    "CE": Plain(),
+    "label smoothing": LabelSmoothing(),
+    "MaxSup": MaxSup(),
+    "Brier": Brier(),
+    "EAFT": EAFT(),
+    "DFT": DFT(),
+}
+LOSSES: dict[str, Callable[..., torch.Tensor]] = {
+    BASELINE: cross_entropy,
+    "CLUE, autograd": plain_clue,
+    **{f"{name}, fused": partial(fused, objective) for name, objective in OBJECTIVES.items()},
+}
 
 
 def step(loss: Callable[..., torch.Tensor], inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor | None]:
