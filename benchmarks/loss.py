@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -70,6 +72,7 @@ def step(loss: Callable[..., torch.Tensor], inputs: tuple[torch.Tensor, ...]) ->
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15, help="interleaved rounds")
+    parser.add_argument("--cpu_time", action="store_true", help="time of the processor: for machines that are busy")
     parser.add_argument("--memory_of", help="only measure the peak memory of one loss, in this process")
     arguments = parser.parse_args()
     inputs = make_inputs()
@@ -80,7 +83,9 @@ def main() -> None:
         return
     memory = {name: in_fresh_process(__file__, "--memory_of", name)["bytes"] for name in LOSSES}
     seconds = interleaved(
-        {name: lambda loss=loss: step(loss, inputs) for name, loss in LOSSES.items()}, arguments.rounds
+        {name: lambda loss=loss: step(loss, inputs) for name, loss in LOSSES.items()},
+        arguments.rounds,
+        clock=time.process_time if arguments.cpu_time else time.perf_counter,
     )
     rows = comparison_rows(seconds, memory, BASELINE)
     write_table(
@@ -89,8 +94,10 @@ def main() -> None:
         ["loss", "time", "ratio", "peak memory above the inputs", "ratio"],
         rows,
         f"{TOKENS:,} tokens, {FEATURES} features, a vocabulary of {VOCABULARY:,}, float32. Medians of "
-        f"{arguments.rounds} interleaved rounds (ratio: median of the per-round ratios); memory in a "
+        f"{arguments.rounds} interleaved rounds (ratio: median of the per-round ratios)"
+        f"{', time of the processor' if arguments.cpu_time else ''}; memory in a "
         "fresh process, with an allocator that returns freed memory at once.",
+        command=" ".join(["loss.py", *sys.argv[1:]]),
     )
 
 
