@@ -1,4 +1,4 @@
-"""Head and loss: fused CLUE against linear + F.cross_entropy, forward and backward, time and peak memory.
+"""Head and loss: the fused objectives against linear + F.cross_entropy, forward and backward, time and peak memory.
 
 2,048 tokens, 512 features, a vocabulary of 32,128 (T5-small), float32.
 """
@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +18,7 @@ from measure import comparison_rows, in_fresh_process, interleaved, peak_above, 
 
 from clue_hf.functional import clue_loss, error_and_entropy
 from clue_hf.kernels import fused_linear_objective
+from clue_hf.objectives import CLUE, DFT, EAFT, Brier, LabelSmoothing, MaxSup, Objective, Plain
 
 
 TOKENS, FEATURES, VOCABULARY, ALPHA = 2048, 512, 32128, 0.9
@@ -36,15 +40,25 @@ def plain_clue(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor)
     return clue_loss(*error_and_entropy(F.linear(hidden, weight), labels), ALPHA).mean()
 
 
-def fused_clue(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    return fused_linear_objective(hidden, weight, labels, lambda error, entropy: clue_loss(error, entropy, ALPHA))
+def fused(objective: Objective, hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    statistics = objective.row_statistics
+    return fused_linear_objective(hidden, weight, labels, objective.item_loss, row_statistics=statistics)
 
 
-def fused_ce(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    return fused_linear_objective(hidden, weight, labels, lambda error, entropy: error)
-
-
-LOSSES = {BASELINE: cross_entropy, "CLUE, autograd": plain_clue, "CLUE, fused": fused_clue, "CE, fused": fused_ce}
+OBJECTIVES = {
+    "CLUE": CLUE(ALPHA),
+    "CE": Plain(),
+    "label smoothing": LabelSmoothing(),
+    "MaxSup": MaxSup(),
+    "Brier": Brier(),
+    "EAFT": EAFT(),
+    "DFT": DFT(),
+}
+LOSSES: dict[str, Callable[..., torch.Tensor]] = {
+    BASELINE: cross_entropy,
+    "CLUE, autograd": plain_clue,
+    **{f"{name}, fused": partial(fused, objective) for name, objective in OBJECTIVES.items()},
+}
 
 
 def step(loss: Callable[..., torch.Tensor], inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor | None]:
@@ -58,6 +72,7 @@ def step(loss: Callable[..., torch.Tensor], inputs: tuple[torch.Tensor, ...]) ->
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15, help="interleaved rounds")
+    parser.add_argument("--cpu_time", action="store_true", help="time of the processor: for machines that are busy")
     parser.add_argument("--memory_of", help="only measure the peak memory of one loss, in this process")
     arguments = parser.parse_args()
     inputs = make_inputs()
@@ -68,7 +83,9 @@ def main() -> None:
         return
     memory = {name: in_fresh_process(__file__, "--memory_of", name)["bytes"] for name in LOSSES}
     seconds = interleaved(
-        {name: lambda loss=loss: step(loss, inputs) for name, loss in LOSSES.items()}, arguments.rounds
+        {name: lambda loss=loss: step(loss, inputs) for name, loss in LOSSES.items()},
+        arguments.rounds,
+        clock=time.process_time if arguments.cpu_time else time.perf_counter,
     )
     rows = comparison_rows(seconds, memory, BASELINE)
     write_table(
@@ -77,8 +94,10 @@ def main() -> None:
         ["loss", "time", "ratio", "peak memory above the inputs", "ratio"],
         rows,
         f"{TOKENS:,} tokens, {FEATURES} features, a vocabulary of {VOCABULARY:,}, float32. Medians of "
-        f"{arguments.rounds} interleaved rounds (ratio: median of the per-round ratios); memory in a "
+        f"{arguments.rounds} interleaved rounds (ratio: median of the per-round ratios)"
+        f"{', time of the processor' if arguments.cpu_time else ''}; memory in a "
         "fresh process, with an allocator that returns freed memory at once.",
+        command=" ".join(["loss.py", *sys.argv[1:]]),
     )
 
 

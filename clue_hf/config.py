@@ -59,6 +59,10 @@ class CLUEConfig(Seq2SeqTrainingArguments):
     pe_weight: float = setting(1.0, "ce_pe, mse_pe: weight of the entropy.")
     focal_gamma: float = setting(2.0, "focal: exponent gamma.")
     cals_margin: float = setting(10.0, "cals: largest allowed difference between the largest logit and another one.")
+    maxsup_weight: float = setting(0.1, "maxsup: weight of the distance from the mean logit to the largest one.")
+    nll_beta: float = setting(
+        0.5, "beta_nll: exponent of the variance that weighs each row, from 0 to 1; 0 is the objective nll."
+    )
     mc_samples: int | None = setting(
         None,
         "Number of MC-dropout forward passes to average. In training and in evaluation; by default 5 for classes, 20 "
@@ -69,7 +73,7 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         "Number of MC-dropout passes in training where the loss is the error alone. "
         "By default mc_samples; concerns ce, mse and the initial plain steps, for which 1 is usual.",
     )
-    variance_head: bool = setting(False, "Regression: also predict a variance (always with the objective nll).")
+    variance_head: bool = setting(False, "Regression: also predict a variance (always with nll, beta_nll and crps).")
     min_variance: float = setting(1e-6, "Regression: smallest variance, in units of the standardised target.")
     fused_head: str = setting(
         "auto",
@@ -128,7 +132,8 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         check_choice("fused_head", self.fused_head, ("auto", "on", "off"))
         check_fraction("alpha", self.alpha)
         check_fraction("label_smoothing_factor", self.label_smoothing_factor)
-        for name in ("plain_steps", "plain_epochs", "alpha_warmup_steps", "focal_gamma"):
+        check_fraction("nll_beta", self.nll_beta)
+        for name in ("plain_steps", "plain_epochs", "alpha_warmup_steps", "focal_gamma", "maxsup_weight"):
             check_minimum(0, **{name: getattr(self, name)})
         check_minimum(0, mc_samples=self.mc_samples or 0, plain_mc_samples=self.plain_mc_samples or 0)
         for name in ("max_source_length", "max_target_length", "max_nonfinite_steps"):

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Gradient = Literal["both", "uncertainty", "error"]
 GRADIENTS: tuple[str, ...] = get_args(Gradient)
 Level = Literal["token", "sequence"]
+#: What an objective may need of each item's distribution besides error and entropy, see [`row_statistics`].
+ROW_STATISTICS = ("sum_squared_probability", "max_log_probability", "mean_log_probability")
 
 
 def clue_loss(
@@ -82,6 +84,31 @@ def error_and_entropy(
     return error.where(kept, 0.0), entropy.where(kept, 0.0)
 
 
+def row_statistics(logits: torch.Tensor, names: Collection[str]) -> dict[str, torch.Tensor]:
+    """
+    What some objectives need of each position's distribution besides error and entropy, in at least float32.
+
+    Args:
+        logits (`torch.Tensor` of shape `(..., vocabulary)`):
+            Scores before the softmax.
+        names (`Collection[str]`):
+            Names in `ROW_STATISTICS`: `"sum_squared_probability"`, `"max_log_probability"` and
+            `"mean_log_probability"`, the mean over the vocabulary.
+
+    Returns:
+        `dict[str, torch.Tensor]`: the statistics by name.
+    """
+    if not names:
+        return {}
+    log_probability = F.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    formulas = {
+        "sum_squared_probability": lambda: log_probability.exp().square().sum(-1),
+        "max_log_probability": lambda: log_probability.max(-1).values,
+        "mean_log_probability": lambda: log_probability.mean(-1),
+    }
+    return {name: formulas[name]() for name in names}
+
+
 def check_labels(labels: torch.Tensor, size: int, of: str = "vocabulary") -> None:
     """Raises a `ValueError` that names the first label outside a vocabulary, or what else `of` says there is."""
     wrong = labels[(labels < 0) | (labels >= size)]
@@ -97,6 +124,18 @@ def gaussian_entropy(variance: torch.Tensor) -> torch.Tensor:
 def gaussian_nll_loss(error: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
     """Negative log-likelihood under a Gaussian, constant included; the error is the squared distance to its mean."""
     return 0.5 * (variance.log() + math.log(2 * math.pi) + error / variance)
+
+
+def gaussian_crps(error: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
+    """
+    Continuous ranked probability score of a Gaussian, in units of the target; the error is the squared distance to its
+    mean: `s [r (2 Phi(r) - 1) + 2 phi(r) - 1 / sqrt(pi)]` with `s^2 = variance` and `r^2 = error / variance`.
+    """
+    # the derivative of the root at 0 is infinite, that of the score is not
+    distance, std = error.clamp(min=torch.finfo(error.dtype).tiny).sqrt(), variance.sqrt()
+    r = distance / std
+    density = (-0.5 * r**2).exp() / math.sqrt(2 * math.pi)
+    return std * (r * torch.erf(r / math.sqrt(2)) + 2 * density - 1 / math.sqrt(math.pi))
 
 
 def sequence_means(values: torch.Tensor, sequence: torch.Tensor, num_sequences: int) -> torch.Tensor:

@@ -88,7 +88,9 @@ def test_training_logs_the_parts_of_the_loss(tmp_path):
         assert line["normalized_uncertainty"] == pytest.approx(line["uncertainty"] / np.log(3), rel=1e-6)
 
 
-@pytest.mark.parametrize("objective", ["clue", "ce", "ce_pe", "euat", "cals", "focal", "label_smoothing"])
+@pytest.mark.parametrize(
+    "objective", ["clue", "ce", "ce_pe", "euat", "cals", "focal", "label_smoothing", "maxsup", "brier"]
+)
 @pytest.mark.parametrize("kind", list(MODELS))
 def test_every_objective_learns(kind, objective, tmp_path):
     trainer = train(

@@ -44,13 +44,16 @@ def train(model, folder, rows=64, **settings):
     return trainer
 
 
-@pytest.mark.parametrize(("passes", "rate", "head"), [(0, 0.0, True), (3, NEVER, True)])
-def test_loss_and_gradient_do_not_depend_on_the_layout_of_the_batch(passes, rate, head, tmp_path):
+@pytest.mark.parametrize(
+    ("passes", "rate", "head", "objective"),
+    [(0, 0.0, True, "clue"), (3, NEVER, True, "clue"), (0, 0.0, True, "crps"), (0, 0.0, True, "beta_nll")],
+)
+def test_loss_and_gradient_do_not_depend_on_the_layout_of_the_batch(passes, rate, head, objective, tmp_path):
     found = []
     for batch, accumulation in LAYOUTS:
         trainer = train(
             make_table_model(rate, frozen=True, variance_head=head), tmp_path, alpha=0.7, mc_samples=passes,
-            per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation,
+            objective=objective, per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation,
         )  # fmt: skip
         found.append([(line["loss"], line["grad_norm"], line["error"]) for line in log_lines(trainer)])
     for other in found[1:]:

@@ -344,7 +344,20 @@ def test_label_smoothing_of_the_plain_objective_is_honoured(tmp_path):
     assert CLUEConfig(str(tmp_path), objective="label_smoothing", use_cpu=True).label_smoothing_factor == 0.1
 
 
-@pytest.mark.parametrize("objective", ["ce_pe", "focal", "label_smoothing"])
+@pytest.mark.parametrize("objective", ["brier", "eaft", "dft", "maxsup", "label_smoothing"])
+def test_other_objectives_do_not_depend_on_the_layout_of_the_batch(kind, objective, tmp_path):
+    found = []
+    for fused_head, (batch, accumulation) in [("off", LAYOUTS[0]), *(("on", layout) for layout in LAYOUTS)]:
+        trainer = first_steps(
+            kind, tmp_path, objective=objective, fused_head=fused_head, per_device_train_batch_size=batch,
+            gradient_accumulation_steps=accumulation,
+        )  # fmt: skip
+        found.append([(line["loss"], line["grad_norm"], line["error"]) for line in log_lines(trainer)])
+    for other in found[1:]:
+        torch.testing.assert_close(torch.tensor(other), torch.tensor(found[0]), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("objective", ["ce_pe", "focal", "label_smoothing", "maxsup", "brier", "eaft", "dft"])
 def test_other_objectives_train(kind, objective, tmp_path):
     lines = log_lines(first_steps(kind, tmp_path, steps=3, objective=objective))
     assert "alpha" not in lines[0]

@@ -42,7 +42,8 @@ PAUSE = 5.0
 #: Settings that a method may have of its own: those that leave the plain start as it is, or do without it.
 OWN_SETTINGS = (
     "alpha", "level", "clue_gradient", "alpha_warmup_steps", "pe_weight", "focal_gamma", "cals_margin",
-    "label_smoothing_factor", "mc_samples", "plain_mc_samples", "variance_head", "plain_epochs", "plain_steps",
+    "maxsup_weight", "nll_beta", "label_smoothing_factor", "mc_samples", "plain_mc_samples", "variance_head",
+    "plain_epochs", "plain_steps",
 )  # fmt: skip
 
 

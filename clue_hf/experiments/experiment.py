@@ -285,7 +285,7 @@ class Experiment(ABC):
 
 def needs_variance_head(config: CLUEConfig) -> bool:
     """Whether a regressor is to predict a variance itself."""
-    return config.variance_head or config.objective == "nll"
+    return config.variance_head or OBJECTIVES[config.objective].needs_variance
 
 
 def _checkpoint(config: CLUEConfig) -> str | bool | None:

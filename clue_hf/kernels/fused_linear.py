@@ -1,11 +1,16 @@
-"""Any objective of (error, entropy) on top of a linear head, without ever holding `[tokens, vocabulary]` logits.
+"""Any objective of row statistics on top of a linear head, without ever holding `[tokens, vocabulary]` logits.
 
 The rows are taken in chunks. For each chunk the logits are made, reduced to the error and entropy of each row, turned
 *in place* into the gradient of the loss, and used up at once for the gradients of the hidden states and the weight:
 
     dL/dz = a (p - onehot(y)) - b p (ln p + H)          a = dL/d error,  b = dL/d entropy
 
-`a` and `b` come from autograd on the row scalars, so every objective that is a function of (error, entropy) works.
+`a` and `b` come from autograd on the row scalars, so every objective that is a function of (error, entropy) works. An
+objective may ask for more statistics, whose derivatives add
+
+    2 c p (p - S)                   c by the sum of squared probabilities S
+    d (onehot(argmax) - p)          d by the largest log-probability
+    f (1 / vocabulary - p)          f by the mean log-probability
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..functional import check_labels
+from ..functional import ROW_STATISTICS, check_choice, check_labels
 from .largest import argmax_rows
 
 
@@ -30,6 +35,7 @@ CHUNK_SIZE = 256
 BLOCK_ELEMENTS = 2**18
 # Stands for ln 0: a column at -inf keeps probability 0, and 0 * FLOOR is 0 where 0 * -inf would be NaN.
 FLOOR = -1e30
+SUM_SQUARED, MAX_LOG, MEAN_LOG = ROW_STATISTICS
 
 
 class LinearStatistics(NamedTuple):
@@ -52,6 +58,7 @@ def fused_linear_objective(
     num_items: torch.Tensor | float | None = None,
     chunk_size: int = CHUNK_SIZE,
     segments: torch.Tensor | None = None,
+    row_statistics: Sequence[str] = (),
     return_stats: bool = False,
     return_items: bool = False,
 ) -> Any:
@@ -73,10 +80,13 @@ def fused_linear_objective(
         segments (`torch.Tensor` of shape `(...)`, *optional*):
             Ascending sequence index of each row, for objectives of whole sequences: rows of one segment are never
             split over chunks.
+        row_statistics (`Sequence[str]`, *optional*):
+            More that `objective` needs of each row, by their names in
+            [`~clue_hf.functional.ROW_STATISTICS`]: it is given them as keywords.
         return_stats (`bool`, *optional*):
             Also return the sums of error, uncertainty and squared gap, as one detached tensor of three.
         return_items (`bool`, *optional*):
-            Also return the detached error and uncertainty of each kept row.
+            Also return the detached error and uncertainty of each kept row, and its `row_statistics`.
 
     Returns:
         The scalar loss, followed by what was asked for. It can be differentiated once, not twice.
@@ -86,17 +96,19 @@ def fused_linear_objective(
     targets = labels.reshape(-1)[kept]
     _check_labels(targets, weight.shape[0])
     segments = None if segments is None else segments.reshape(-1)[kept]
+    for name in row_statistics:
+        check_choice("row_statistics", name, ROW_STATISTICS)
     if num_items is None:
         num_items = max(len(rows), 1)
     grad = torch.is_grad_enabled()
     needs = tuple(grad and part is not None and part.requires_grad for part in (hidden, weight, bias))
-    loss, error, uncertainty = _FusedLinear.apply(
-        rows, weight, bias, targets, segments, objective, num_items, chunk_size, needs, compute_dtype(rows, weight)
-    )
+    settings = (objective, tuple(row_statistics), num_items, chunk_size, needs, compute_dtype(rows, weight))
+    loss, items = _FusedLinear.apply(rows, weight, bias, targets, segments, *settings)
     if not (return_stats or return_items):
         return loss
+    error, uncertainty = items[:2]
     stats = torch.stack([error.sum(), uncertainty.sum(), ((error - uncertainty) ** 2).sum()])
-    return (loss, *((stats,) if return_stats else ()), *((error, uncertainty) if return_items else ()))
+    return (loss, *((stats,) if return_stats else ()), *(items if return_items else ()))
 
 
 def linear_statistics(
@@ -157,18 +169,18 @@ mixture_statistics = linear_statistics  # by its former name for several passes
 def logit_statistics(logits: torch.Tensor, labels: torch.Tensor, top: torch.Tensor | None = None) -> LinearStatistics:
     """The same from logits (rows, vocabulary), which are overwritten; `top` where their largest is known."""
     top = argmax_rows(logits) if top is None else top
-    log_sum, error, entropy = _reduce_rows(logits, labels)
-    return LinearStatistics(error, entropy, (-log_sum).exp(), top == labels)  # the top logit was shifted to 0
+    log_sum, reduced = _reduce_rows(logits, labels)
+    return LinearStatistics(**reduced, confidence=(-log_sum).exp(), correct=top == labels)  # the top logit is now 0
 
 
 class _FusedLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, rows, weight, bias, labels, segments, *settings):  # type: ignore[override]
-        loss, error, uncertainty, ctx.gradients = _loss_and_gradients(rows, weight, bias, labels, segments, *settings)
+        loss, items, ctx.gradients = _loss_and_gradients(rows, weight, bias, labels, segments, *settings)
         ctx.save_for_backward(rows, weight, bias, labels, segments)
         ctx.settings = settings
-        ctx.mark_non_differentiable(error, uncertainty)
-        return loss, error, uncertainty
+        ctx.mark_non_differentiable(items)
+        return loss, items
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -188,17 +200,20 @@ def _loss_and_gradients(
     labels: torch.Tensor,
     segments: torch.Tensor | None,
     objective: Objective,
+    row_statistics: tuple[str, ...],
     num_items: Any,
     chunk_size: int,
     needs: tuple[bool, ...],
     dtype: torch.dtype,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, tuple[torch.Tensor | None, ...]]:
-    """The loss, the error and uncertainty of each row, and the gradients of rows, weight and bias where needed."""
+) -> tuple[torch.Tensor, torch.Tensor, tuple[torch.Tensor | None, ...]]:
+    """
+    The loss, the error, the uncertainty and further statistics of each row, and the gradients of rows, weight and bias
+    where needed.
+    """
     needs_rows, needs_weight, needs_bias = needs
     precision = torch.promote_types(dtype, torch.float32)
     loss = torch.zeros((), dtype=precision, device=rows.device)
-    error = torch.empty(len(rows), dtype=precision, device=rows.device)
-    uncertainty = torch.empty_like(error)
+    items = torch.empty(2 + len(row_statistics), len(rows), dtype=precision, device=rows.device)
     grad_rows = torch.empty_like(rows) if needs_rows else None
     grad_weight: torch.Tensor | None = None
     grad_bias = torch.zeros_like(bias, dtype=precision) if bias is not None and needs_bias else None
@@ -210,15 +225,15 @@ def _loss_and_gradients(
     for start, stop in chunks:
         chunk, targets = rows[start:stop].to(dtype), labels[start:stop]
         logits = linear_logits(chunk, head, shift, buffer)
-        log_sum, error[start:stop], uncertainty[start:stop] = _reduce_rows(logits, targets)
-        items = (error[start:stop], uncertainty[start:stop])
+        log_sum, reduced = _reduce_rows(logits, targets, row_statistics)
+        items[:, start:stop] = torch.stack(list(reduced.values()))
         extra = () if segments is None else (segments[start:stop],)
         if not any(needs):
-            loss += objective(*items, *extra).sum() / num_items
+            loss += _loss_of(objective, reduced, extra, num_items)
             continue
-        chunk_loss, a, b = _derivatives(objective, items, extra, num_items)
+        chunk_loss, derivatives = _derivatives(objective, reduced, extra, num_items)
         loss += chunk_loss
-        _gradient_of_logits_(logits, targets, log_sum, items[1], a, b)
+        _gradient_of_logits_(logits, targets, log_sum, reduced, derivatives)
         if grad_bias is not None:
             grad_bias += logits.sum(0)
         gradient = logits.to(dtype)
@@ -230,7 +245,7 @@ def _loss_and_gradients(
         grad_weight = torch.zeros_like(weight)
     if bias is not None and grad_bias is not None:
         grad_bias = grad_bias.to(bias.dtype)
-    return loss, error, uncertainty, (grad_rows, grad_weight, grad_bias)
+    return loss, items, (grad_rows, grad_weight, grad_bias)
 
 
 def _chunks(num_rows: int, chunk_size: int, segments: torch.Tensor | None) -> Iterator[tuple[int, int]]:
@@ -267,46 +282,86 @@ def row_blocks(logits: torch.Tensor) -> Iterator[slice]:
     return (slice(start, start + rows) for start in range(0, len(logits), max(rows, 1)))
 
 
-def _reduce_rows(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Log-sum-exp, error and entropy of each row. Shifts the logits in place so that the largest of a row is 0."""
-    total = logits.new_empty(len(logits))
-    weighted = torch.empty_like(total)
+def _reduce_rows(
+    logits: torch.Tensor, labels: torch.Tensor, row_statistics: Sequence[str] = ()
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """
+    Log-sum-exp of each row, and its error, entropy and further statistics by name. Shifts the logits in place so that
+    the largest of a row is 0.
+    """
+    total, weighted, squared, mean = logits.new_empty(4, len(logits))
     for block in row_blocks(logits):
-        shifted = logits[block].sub_(logits[block].amax(-1, keepdim=True)).clamp_(min=FLOOR)
-        exponential = shifted.exp()
+        shifted = logits[block].sub_(logits[block].amax(-1, keepdim=True))
+        if MEAN_LOG in row_statistics:
+            mean[block] = shifted.mean(-1)  # before the floor: with a column at -inf it is -inf
+        exponential = shifted.clamp_(min=FLOOR).exp()
         total[block] = exponential.sum(-1)
         weighted[block] = torch.linalg.vecdot(exponential, shifted)
+        if SUM_SQUARED in row_statistics:
+            squared[block] = torch.linalg.vecdot(exponential, exponential)
     log_sum = total.log()
-    error = log_sum - logits.gather(1, labels.unsqueeze(1)).squeeze(1)
-    entropy = (log_sum - weighted / total).clamp(min=0)
-    return log_sum, error, entropy
+    reduced = {
+        "error": log_sum - logits.gather(1, labels.unsqueeze(1)).squeeze(1),
+        "entropy": (log_sum - weighted / total).clamp(min=0),
+    }
+    if row_statistics:
+        further = {SUM_SQUARED: squared / total**2, MAX_LOG: -log_sum, MEAN_LOG: mean - log_sum}
+        reduced.update((name, further[name]) for name in row_statistics)
+    return log_sum, reduced
+
+
+def _loss_of(
+    objective: Objective, reduced: dict[str, torch.Tensor], extra: tuple[torch.Tensor, ...], num_items: Any
+) -> torch.Tensor:
+    """The summed loss of some items."""
+    more = {name: values for name, values in reduced.items() if name in ROW_STATISTICS}
+    return objective(reduced["error"], reduced["entropy"], *extra, **more).sum() / num_items
 
 
 def _derivatives(
-    objective: Objective, items: tuple[torch.Tensor, ...], extra: tuple[torch.Tensor, ...], num_items: Any
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The summed loss of some items and its derivatives by their error and uncertainty."""
+    objective: Objective, reduced: dict[str, torch.Tensor], extra: tuple[torch.Tensor, ...], num_items: Any
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """The summed loss of some items and its derivatives by each of their statistics."""
     with torch.enable_grad():
-        error, uncertainty = (item.clone().requires_grad_() for item in items)
-        loss = objective(error, uncertainty, *extra).sum() / num_items
-        a, b = torch.autograd.grad(loss, (error, uncertainty), allow_unused=True, materialize_grads=True)
-    return loss.detach(), a, b
+        leaves = {name: values.clone().requires_grad_() for name, values in reduced.items()}
+        loss = _loss_of(objective, leaves, extra, num_items)
+        by = torch.autograd.grad(loss, tuple(leaves.values()), allow_unused=True, materialize_grads=True)
+    return loss.detach(), dict(zip(leaves, by, strict=True))
 
 
 def _gradient_of_logits_(
     shifted: torch.Tensor,
     labels: torch.Tensor,
     log_sum: torch.Tensor,
-    entropy: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
+    reduced: dict[str, torch.Tensor],
+    by: dict[str, torch.Tensor],
 ) -> None:
-    """Turns shifted logits z into dL/dz = p (a - b (z - log_sum + entropy)) - a onehot(y), in place."""
-    slope, constant = -b.unsqueeze(1), (a + b * (log_sum - entropy)).unsqueeze(1)
+    """
+    Turns shifted logits z into dL/dz, in place, given the derivatives of the loss by the statistics of each row: see
+    the top of this file, with ln p = z - log_sum.
+    """
+    # columns, so that each multiplies its row
+    columns = {name: values.unsqueeze(1) for name, values in by.items()}
+    constant = (by["error"] + by["entropy"] * (log_sum - reduced["entropy"])).unsqueeze(1)
+    for name in (MAX_LOG, MEAN_LOG):
+        if name in by:
+            constant = constant - columns[name]
+    if SUM_SQUARED in by:
+        constant = constant - 2 * columns[SUM_SQUARED] * reduced[SUM_SQUARED].unsqueeze(1)
+    top = torch.empty_like(labels)
     for block in row_blocks(shifted):
+        if MAX_LOG in by:
+            top[block] = argmax_rows(shifted[block])
         probability = (shifted[block] - log_sum[block].unsqueeze(1)).exp_()
-        shifted[block].mul_(slope[block]).add_(constant[block]).mul_(probability)
-    shifted.scatter_add_(1, labels.unsqueeze(1), -a.unsqueeze(1))
+        gradient = shifted[block].mul_(-columns["entropy"][block]).add_(constant[block])
+        if SUM_SQUARED in by:
+            gradient.addcmul_(probability, 2 * columns[SUM_SQUARED][block])
+        gradient.mul_(probability)
+        if MEAN_LOG in by:
+            gradient.add_(columns[MEAN_LOG][block] / shifted.shape[1])
+    shifted.scatter_add_(1, labels.unsqueeze(1), -columns["error"])
+    if MAX_LOG in by:
+        shifted.scatter_add_(1, top.unsqueeze(1), columns[MAX_LOG])
 
 
 def _add_product(

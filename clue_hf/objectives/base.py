@@ -29,8 +29,13 @@ class Objective(ABC):
     config_fields: ClassVar[tuple[str, ...]] = ()
     #: The weight of the error, where the objective has one: it is logged. Plain training is alpha = 1.
     alpha: float | None = None
-    #: Set by objectives that need more than error and entropy: the trainer then keeps the logits for `item_loss`.
+    #: Names in [`~clue_hf.functional.ROW_STATISTICS`] of what `item_loss` needs besides error and entropy: it is given
+    #: them as keywords. The fused head computes them too.
+    row_statistics: ClassVar[tuple[str, ...]] = ()
+    #: Set by objectives that need even more than that: the trainer then keeps the logits for `item_loss`.
     needs_logits: ClassVar[bool] = False
+    #: Set by objectives of numbers that learn a variance: a new regressor then predicts one.
+    needs_variance: ClassVar[bool] = False
     #: Set by objectives that learn from validation data between the epochs.
     needs_validation: ClassVar[bool] = False
     #: Set by objectives that treat rows of the training data differently: `item_loss` is then given their numbers.
@@ -54,8 +59,9 @@ class Objective(ABC):
         labels: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """
-        Loss of each item. `logits` (items, classes) and `labels` are only given when `needs_logits` is set; when
-        `needs_row` is, another argument `row` as well, which is `None` outside of training.
+        Loss of each item. `logits` (items, classes) and `labels` are only given when `needs_logits` is set, each of
+        `row_statistics` as a keyword of its name; when `needs_row` is set, another argument `row` as well, which is
+        `None` outside of training.
         """
 
     def sequence_loss(self, mean_error: torch.Tensor, mean_uncertainty: torch.Tensor) -> torch.Tensor | None:

@@ -34,8 +34,10 @@ class GaussianNLL(Objective):
 
     Relations:
         A proper objective: its optimum is the true mean and variance. Where the variance is small, it weighs errors
-        up; [`CLUE`] does not.
+        up; [`BetaNLL`], [`CRPS`] and [`CLUE`] do not.
     """
+
+    needs_variance = True
 
     def item_loss(self, error, uncertainty, logits=None, labels=None):
         return gaussian_nll_loss(error, uncertainty)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..functional import check_labels, sequence_means
+from ..functional import check_labels, row_statistics, sequence_means
 
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Prediction:
         num_examples (`int`):
             Examples in the batch, with or without items.
         labels (`torch.Tensor` of shape `(items,)`, *optional*), logits (of shape `(items, classes)`, *optional*):
-            For objectives with `needs_logits`.
+            For objectives with `needs_logits` or `row_statistics`.
         outputs (`torch.Tensor`, *optional*):
             All the logits of the batch, if requested.
         row (`torch.Tensor` of shape `(items,)`, *optional*):
@@ -57,6 +57,9 @@ class Prediction:
         """
         items, sequences = counts
         inputs: dict[str, Any] = {}
+        if objective.row_statistics:
+            assert self.logits is not None, "an objective of numbers has no row_statistics"
+            inputs.update(row_statistics(self.logits, objective.row_statistics))
         if objective.needs_logits:
             inputs.update(logits=self.logits, labels=self.labels)
         if objective.needs_row:

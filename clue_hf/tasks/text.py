@@ -44,13 +44,13 @@ class FusedPrediction:
         items, sequences = counts
         example = _example_of_each_label(self.labels)
 
-        def loss_with_sequences(error, uncertainty, example):
+        def loss_with_sequences(error, uncertainty, example, **statistics):
             first = int(example[0])
             part = Prediction(error, uncertainty, example - first, int(example[-1]) - first + 1)
             whole = part.sequence_losses(objective) * (items / sequences)
-            return torch.cat([objective.item_loss(error, uncertainty), whole])
+            return torch.cat([objective.item_loss(error, uncertainty, **statistics), whole])
 
-        loss, error, uncertainty = fused_linear_objective(
+        loss, error, uncertainty, *others = fused_linear_objective(
             self.hidden,
             self.head.weight,
             self.labels,
@@ -58,10 +58,12 @@ class FusedPrediction:
             bias=self.head.bias,
             num_items=items,
             segments=example if objective.has_sequence_loss else None,
+            row_statistics=objective.row_statistics,
             return_items=True,
         )
+        statistics = dict(zip(objective.row_statistics, others, strict=True))
         prediction = Prediction(error, uncertainty, example[self.labels != -100], len(self.labels))
-        return loss, prediction.statistics(objective, objective.item_loss(error, uncertainty))
+        return loss, prediction.statistics(objective, objective.item_loss(error, uncertainty, **statistics))
 
 
 class TextTask(Task):

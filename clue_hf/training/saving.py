@@ -38,7 +38,8 @@ SETTINGS = "training_settings.json"
 #: Settings that must not change unnoticed between a checkpoint and what is trained from it.
 FIXED = (
     "objective", "alpha", "level", "clue_gradient", "plain_steps", "plain_epochs", "alpha_warmup_steps", "pe_weight",
-    "focal_gamma", "cals_margin", "mc_samples", "plain_mc_samples", "variance_head", "label_smoothing_factor",
+    "focal_gamma", "cals_margin", "maxsup_weight", "nll_beta", "mc_samples", "plain_mc_samples", "variance_head",
+    "label_smoothing_factor",
     "per_device_train_batch_size", "gradient_accumulation_steps", "seed", "data_seed", "train_sampling_strategy",
 )  # fmt: skip
 #: What torch raises for a file that it does not load.

@@ -78,11 +78,13 @@ def test_a_trained_model_is_trained_on(here):
     assert rows_of("more")[0]["mse"] == pytest.approx(first, rel=0.1)
 
 
-@pytest.mark.parametrize("objective", ["nll", "mse_pe"])
+@pytest.mark.parametrize("objective", ["nll", "mse_pe", "crps", "beta_nll"])
 def test_other_objectives(here, objective):
     words = ["train", BOSTON, "--train_file", "table.csv", "--target_column", "price", *QUICK]
     assert main([*words, "--objective", objective, "--plain_epochs", "1", "--mc_samples", "3"]) == 0
     assert np.isfinite(rows_of()[0]["nll"])
+    has_head = json.loads(Path("out/config.json").read_text())["variance_head"]
+    assert has_head == (objective != "mse_pe")
 
 
 @pytest.mark.parametrize(
@@ -122,12 +124,12 @@ def test_a_column_named_twice_is_an_error(here, capsys):
 
 def test_a_comparison(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    methods = "mse,clue,nll:plain_epochs=0,clue:mc_samples=3,quantile,ensemble,deup"
+    methods = "mse,clue,nll:plain_epochs=0,clue:mc_samples=3,beta_nll:nll_beta=1,crps,quantile,ensemble,deup"
     words = ["compare", QUICKSTART, *QUICK, "--plain_epochs", "1", "--seeds", "2", "--resamples", "30"]
     assert main([*words, "--methods", methods]) == 0
     found = json.loads(Path("out/test.json").read_text())["methods"]
-    names = ["mse", "clue", "nll:plain_epochs=0", "clue:mc_samples=3", "mse + deup", "mse + quantile", "ensemble of 2"]
-    assert list(found) == names
+    objectives = ["mse", "clue", "nll:plain_epochs=0", "clue:mc_samples=3", "beta_nll:nll_beta=1", "crps"]
+    assert list(found) == [*objectives, "mse + deup", "mse + quantile", "ensemble of 2"]
     assert found["mse + deup"]["mse"] == found["mse"]["mse"] or (
         found["mse + deup"]["mse"]["value"] == found["mse"]["mse"]["value"]
     )

@@ -63,6 +63,13 @@ def test_loss_and_gradients_for_every_layout_on_one_and_two_processes(folder):
     check_gradients("layouts", folder, plainest)
 
 
+def test_other_objectives_on_one_and_two_processes(folder):
+    one, two = both("objectives", folder)
+    assert one.keys() == two.keys() == {"brier", "maxsup", "label_smoothing", "eaft", "dft"}
+    for objective, lines in two.items():
+        close(lines, one[objective])
+
+
 def test_evaluation_counts_every_row_once(folder):
     one, two = both("evaluation", folder)
     assert one["test_rows"] == two["test_rows"] == 7

@@ -54,6 +54,15 @@ def layouts(folder, world):
     return found
 
 
+def objectives(folder, world):
+    """Objectives of further row statistics: two steps of 16 rows in one layout."""
+    found = {}
+    for objective in ("brier", "maxsup", "label_smoothing", "eaft", "dft"):
+        settings = {"objective": objective, "fused_head": "on", "per_device_train_batch_size": 4}
+        found[objective] = train("t5", folder, world, gradient_accumulation_steps=4 // world, **settings)
+    return found
+
+
 def uncertainty(folder, world):
     """A report with samples and dropout, alone and from within a trainer; 29 rows make 10 batches of 3 at most."""
     name = Path(__file__).parents[1] / "fixtures/lm_polygraph/model"
@@ -242,8 +251,8 @@ def saving(folder, world):
     return found
 
 
-CASES = (layouts, evaluation, uncertainty, untied, lora, sharded, class_layouts, class_evaluation, class_objectives,
-         number_layouts, number_evaluation)  # fmt: skip
+CASES = (layouts, objectives, evaluation, uncertainty, untied, lora, sharded, class_layouts, class_evaluation,
+         class_objectives, number_layouts, number_evaluation)  # fmt: skip
 
 
 def run(names, folder, world):

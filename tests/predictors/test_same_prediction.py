@@ -13,6 +13,7 @@ from PIL import Image
 
 from clue_hf import pipeline
 from clue_hf.cli.main import main
+from clue_hf.posthoc.error_predictor import halves
 
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
@@ -267,7 +268,13 @@ def test_a_calibrator_is_fitted_to_the_predicted_variance_on_rows_of_its_own(her
     folder, _ = trained("table", ["--calibrator", "quantile", *DEUP])
     stored = json.loads((folder / "uncertainty.json").read_text())
     assert stored["calibrated_variance"] == "predicted"
-    assert len(stored["calibrator"]["scores"]) == 10  # of 20 validation rows, those that did not fit the predictor
+    # of 20 validation rows, those that did not fit the predictor, by the variance that it predicts
+    words = ["--test_file", file_of("table", "validation"), "--report_dir", "on-validation", "--resamples", "0"]
+    assert main(["evaluate", str(folder), *words]) == 0
+    lines = [json.loads(line) for line in Path("on-validation/predictions.jsonl").read_text().splitlines()]
+    scores = np.array([(line["target"] - line["mean"]) / line["std"] for line in lines])
+    assert stored["calibrator"]["scores"] == pytest.approx(sorted(scores[halves(20)[1]]), rel=1e-5)
+    assert len({line["std"] for line in lines}) > 1
 
 
 def test_a_model_is_used_as_it_was_trained(here):

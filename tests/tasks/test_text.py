@@ -6,7 +6,7 @@ from torch import nn
 
 from clue_hf.errors import UserError
 from clue_hf.functional import GRADIENTS, clue_loss, error_and_entropy
-from clue_hf.objectives import CLUE, LabelSmoothing, Plain
+from clue_hf.objectives import CLUE, DFT, EAFT, Brier, LabelSmoothing, MaxSup, Plain
 from clue_hf.tasks import TextTask, summarize
 from clue_hf.tasks.head import why_not_fusable
 from clue_hf.tasks.text import FusedPrediction
@@ -49,6 +49,14 @@ def own_token_losses(model, kind, batch):
 @pytest.mark.parametrize("clue_gradient", GRADIENTS)
 def test_fused_equals_logits(kind, level, clue_gradient):
     objective = CLUE(0.7, level, clue_gradient)
+    fused = loss_and_gradients(make_model(kind), kind, objective, "on")
+    plain = loss_and_gradients(make_model(kind), kind, objective, "off")
+    assert_same(fused, plain)
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+@pytest.mark.parametrize("objective", [Brier(), EAFT(), DFT(), MaxSup(0.3), LabelSmoothing(0.2)], ids=repr)
+def test_other_objectives_fused_equal_logits(kind, objective):
     fused = loss_and_gradients(make_model(kind), kind, objective, "on")
     plain = loss_and_gradients(make_model(kind), kind, objective, "off")
     assert_same(fused, plain)
@@ -135,12 +143,13 @@ def test_a_batch_without_labels_to_learn_gives_zero(kind, level, fused):
     assert all((p.grad == 0).all() for p in model.parameters() if p.grad is not None)
 
 
-def test_label_smoothing_is_transformers_own(kind):
+@pytest.mark.parametrize("fused", ["on", "off"])
+def test_label_smoothing_is_transformers_own(kind, fused):
     from transformers.trainer_pt_utils import LabelSmoother
 
     model, batch = make_model(kind), make_batch(kind)
     expected = LabelSmoother(0.2)(model(**batch), batch["labels"], shift_labels=kind == "gpt2")
-    loss, *_ = loss_and_gradients(model, kind, LabelSmoothing(0.2), "off", batch)
+    loss, *_ = loss_and_gradients(model, kind, LabelSmoothing(0.2), fused, batch)
     torch.testing.assert_close(loss, expected.detach(), rtol=1e-5, atol=1e-6)
 
 
