@@ -83,6 +83,8 @@ def load_splits(
     label: str | None = None,
     task: str = "auto",
     table: bool = False,
+    text: str = "text",
+    answers: bool = True,
 ) -> DatasetDict:
     """
     The splits train, validation and test of the data that the arguments name; missing ones are split off.
@@ -91,7 +93,7 @@ def load_splits(
     task `"regression"`) by their row. [`RowNeeds`] tells which columns are used. Files of a `table` are read with all
     rows of a column in view.
     """
-    needs = RowNeeds(source, target, image, label, task, table)
+    needs = RowNeeds(source, target, image, label, task, table, text, answers)
     loaded = _load(arguments, needs)
     train = _named(loaded, arguments.train_split, "train_split")
     images = needs.image_and_class(train.column_names)

@@ -53,6 +53,7 @@ def fused_linear_objective(
     segments: torch.Tensor | None = None,
     return_stats: bool = False,
     return_items: bool = False,
+    return_correct: bool = False,
 ) -> Any:
     """
     The loss `sum_i objective(error_i, entropy_i) / num_items` of a linear head, gradients included.
@@ -76,6 +77,8 @@ def fused_linear_objective(
             Also return the sums of error, uncertainty and squared gap, as one detached tensor of three.
         return_items (`bool`, *optional*):
             Also return the detached error and uncertainty of each kept row.
+        return_correct (`bool`, *optional*):
+            Also return whether the label of each kept row has the largest logit.
 
     Returns:
         The scalar loss, followed by what was asked for. It can be differentiated once, not twice.
@@ -89,13 +92,14 @@ def fused_linear_objective(
         num_items = max(len(rows), 1)
     grad = torch.is_grad_enabled()
     needs = tuple(grad and part is not None and part.requires_grad for part in (hidden, weight, bias))
-    loss, error, uncertainty = _FusedLinear.apply(
+    loss, error, uncertainty, correct = _FusedLinear.apply(
         rows, weight, bias, targets, segments, objective, num_items, chunk_size, needs, compute_dtype(rows, weight)
     )
-    if not (return_stats or return_items):
+    if not (return_stats or return_items or return_correct):
         return loss
     stats = torch.stack([error.sum(), uncertainty.sum(), ((error - uncertainty) ** 2).sum()])
-    return (loss, *((stats,) if return_stats else ()), *((error, uncertainty) if return_items else ()))
+    items = (error, uncertainty) if return_items else ()
+    return (loss, *((stats,) if return_stats else ()), *items, *((correct,) if return_correct else ()))
 
 
 def linear_statistics(
@@ -158,11 +162,11 @@ def logit_statistics(logits: torch.Tensor, labels: torch.Tensor) -> LinearStatis
 class _FusedLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, rows, weight, bias, labels, segments, *settings):  # type: ignore[override]
-        loss, error, uncertainty, ctx.gradients = _loss_and_gradients(rows, weight, bias, labels, segments, *settings)
+        loss, items, ctx.gradients = _loss_and_gradients(rows, weight, bias, labels, segments, *settings)
         ctx.save_for_backward(rows, weight, bias, labels, segments)
         ctx.settings = settings
-        ctx.mark_non_differentiable(error, uncertainty)
-        return loss, error, uncertainty
+        ctx.mark_non_differentiable(*items)
+        return (loss, *items)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -186,13 +190,17 @@ def _loss_and_gradients(
     chunk_size: int,
     needs: tuple[bool, ...],
     dtype: torch.dtype,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, tuple[torch.Tensor | None, ...]]:
-    """The loss, the error and uncertainty of each row, and the gradients of rows, weight and bias where needed."""
+) -> tuple[torch.Tensor, tuple[torch.Tensor, ...], tuple[torch.Tensor | None, ...]]:
+    """
+    The loss; error and uncertainty of each row, and whether its label has the largest logit; and the gradients of
+    rows, weight and bias where needed.
+    """
     needs_rows, needs_weight, needs_bias = needs
     precision = torch.promote_types(dtype, torch.float32)
     loss = torch.zeros((), dtype=precision, device=rows.device)
     error = torch.empty(len(rows), dtype=precision, device=rows.device)
     uncertainty = torch.empty_like(error)
+    correct = torch.empty_like(error, dtype=torch.bool)
     grad_rows = torch.empty_like(rows) if needs_rows else None
     grad_weight: torch.Tensor | None = None
     grad_bias = torch.zeros_like(bias, dtype=precision) if bias is not None and needs_bias else None
@@ -206,6 +214,7 @@ def _loss_and_gradients(
         logits = linear_logits(chunk, head, shift, buffer)
         log_sum, error[start:stop], uncertainty[start:stop] = _reduce_rows(logits, targets)
         items = (error[start:stop], uncertainty[start:stop])
+        correct[start:stop] = items[0] == log_sum  # the largest logit was shifted to 0
         extra = () if segments is None else (segments[start:stop],)
         if not any(needs):
             loss += objective(*items, *extra).sum() / num_items
@@ -224,7 +233,7 @@ def _loss_and_gradients(
         grad_weight = torch.zeros_like(weight)
     if bias is not None and grad_bias is not None:
         grad_bias = grad_bias.to(bias.dtype)
-    return loss, error, uncertainty, (grad_rows, grad_weight, grad_bias)
+    return loss, (error, uncertainty, correct), (grad_rows, grad_weight, grad_bias)
 
 
 def _chunks(num_rows: int, chunk_size: int, segments: torch.Tensor | None) -> Iterator[tuple[int, int]]:
