@@ -150,8 +150,7 @@ class CLUETrainer(SavingMixin, PushMixin, Seq2SeqTrainer):
         if hasattr(self.model, "add_model_tags"):
             self.model.add_model_tags(list(self._tag_names))
         self.finite_guard, self.termination = FiniteGuard(self, args.max_nonfinite_steps), Termination(self)
-        self.token_counter = TokenCounter()
-        for callback in (_ObjectiveCallback(self), self.finite_guard, self.termination, self.token_counter):
+        for callback in (_ObjectiveCallback(self), self.finite_guard, self.termination, TokenCounter()):
             self.add_callback(callback)
         self._plain_until = args.plain_steps
         self._training_sums = self._evaluation_sums = self._no_sums()
@@ -200,6 +199,11 @@ class CLUETrainer(SavingMixin, PushMixin, Seq2SeqTrainer):
         if tokens is not None:
             self.token_counter.add(totals[-1] // copies)
         return (totals if self.args.average_tokens_across_devices else own)[: len(counts)] / copies
+
+    @property
+    def token_counter(self) -> TokenCounter:
+        """Counts the tokens of the training; transformers may replace it by that of a checkpoint."""
+        return next(callback for callback in self.callback_handler.callbacks if isinstance(callback, TokenCounter))
 
     def set_initial_training_values(self, args: Any, dataloader: Any) -> Any:
         values = super().set_initial_training_values(args, dataloader)

@@ -118,16 +118,24 @@ def count_packed_tokens(position_ids: torch.Tensor) -> torch.Tensor:
 def check_packable(model: Any) -> None:
     """
     Raises where a model does not keep packed sequences apart. It is run on two of them, together and each alone: the
-    logits must be the same.
+    logits of the second must not depend on the first at all, and both must have the same logits as alone.
     """
     base = unwrap(model)
     name = type(base).__name__
     if "position_ids" not in inspect.signature(base.forward).parameters:
         raise _not_packable(f"{name} takes no position_ids")
-    difference = _packing_difference(base)
+    modes = [(module, module.training) for module in base.modules()]
+    try:
+        base.eval()
+        dependence, difference = _try_packing(base)
+    finally:
+        for module, training in modes:
+            module.training = training
     exact = base.dtype in (torch.float32, torch.float64)
+    if dependence > 0:
+        raise _not_packable(f"{name} mixes sequences that are packed together")
     if not difference <= (TOLERANCE if exact else HALF_TOLERANCE):
-        raise _not_packable(f"{name} mixes sequences that are packed together (its logits change by {difference:.0%})")
+        raise _not_packable(f"{name} reads a packed sequence in another way than the same one alone")
 
 
 def _not_packable(reason: str) -> UserError:
@@ -137,19 +145,30 @@ def _not_packable(reason: str) -> UserError:
     )
 
 
-@torch.no_grad()
-def _packing_difference(base: Any) -> float:
-    """How much the logits of two packed sequences differ from those of each alone, relative to the largest."""
-    device, size = base.device, base.get_input_embeddings().weight.shape[0]
-    generator = torch.Generator().manual_seed(0)
+def _try_packing(base: Any) -> tuple[float, float]:
+    """
+    The largest derivative of the logits of the second of two packed sequences by the embeddings of the first, and the
+    largest difference of the logits of both to those of each alone, relative to the largest logit.
+    """
+    device, embeddings = base.device, base.get_input_embeddings()
+    generator, first = torch.Generator().manual_seed(0), TRIED[0]
+    size = embeddings.weight.shape[0]
     alone = [torch.randint(size, (1, length), generator=generator).to(device) for length in TRIED]
     positions = torch.cat([torch.arange(length) for length in TRIED]).unsqueeze(0).to(device)
-    modes = [(module, module.training) for module in base.modules()]
-    try:
-        base.eval()
+    embedded: list[torch.Tensor] = []
+
+    def keep(module: Any, args: Any, output: torch.Tensor) -> torch.Tensor:
+        embedded.append(output.detach().requires_grad_())
+        return embedded[-1]
+
+    with torch.no_grad():
         expected = torch.cat([base(input_ids=ids, use_cache=False)["logits"].float() for ids in alone], 1)
-        packed = base(input_ids=torch.cat(alone, 1), position_ids=positions, use_cache=False)["logits"].float()
+    hook = embeddings.register_forward_hook(keep)
+    try:
+        with torch.enable_grad():
+            packed = base(input_ids=torch.cat(alone, 1), position_ids=positions, use_cache=False)["logits"].float()
+            [gradient] = torch.autograd.grad(packed[:, first:].square().sum(), embedded[:1])
     finally:
-        for module, training in modes:
-            module.training = training
-    return float((packed - expected).abs().max() / expected.abs().max().clamp(min=1e-30))
+        hook.remove()
+    difference = (packed.detach() - expected).abs().max() / expected.abs().max().clamp(min=1e-30)
+    return float(gradient[:, :first].abs().max()), float(difference)
