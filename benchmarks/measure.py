@@ -18,15 +18,20 @@ import torch
 RESULTS = Path(__file__).parent / "results"
 
 
-def interleaved(candidates: dict[str, Callable[[], object]], rounds: int, warmup: int = 2) -> dict[str, list[float]]:
+def interleaved(
+    candidates: dict[str, Callable[[], object]],
+    rounds: int,
+    warmup: int = 2,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
     """Seconds of each candidate in each round; one of each per round, so that noise hits all alike."""
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for number in range(warmup + rounds):
         for name, run in candidates.items():
-            start = time.perf_counter()
+            start = clock()
             run()
             if number >= warmup:
-                seconds[name].append(time.perf_counter() - start)
+                seconds[name].append(clock() - start)
     return seconds
 
 
