@@ -132,7 +132,7 @@ class CLUEConfig(Seq2SeqTrainingArguments):
     logging_steps: float = setting(50, "Log every this many optimizer steps (below 1: a fraction of all steps).")
 
     # transformers reads these from JSON on a command line
-    _VALID_DICT_FIELDS = (*Seq2SeqTrainingArguments._VALID_DICT_FIELDS, "model_init_kwargs")
+    _VALID_DICT_FIELDS = [*Seq2SeqTrainingArguments._VALID_DICT_FIELDS, "model_init_kwargs"]  # noqa: RUF012
 
     def __new__(cls, *args: Any, **settings: Any) -> Self:
         check_trl_settings(settings)
@@ -203,7 +203,7 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         if self.max_length is None:
             return
         check_minimum(2, max_length=self.max_length)
-        defaults = {field.name: field.default for field in fields(self)}
+        defaults: dict[str, Any] = {field.name: field.default for field in fields(self)}
         # what a saved model's prompts are cut to, and how long its outputs may be
         settled = {
             "max_source_length": self.max_length,

@@ -111,7 +111,7 @@ class CLUETrainer(SavingMixin, PushMixin, Seq2SeqTrainer):
                 "Trainer with compute_loss_func=clue_hf.functional.compute_loss_func(...)."
             )
         if isinstance(model, str):
-            model, saved = load_for_training(model, args.task, args.model_init_kwargs)
+            model, saved = load_for_training(model, args.task, args.model_init_kwargs)  # type: ignore[arg-type]
             processing_class = saved if processing_class is None else processing_class
         if peft_config is not None:
             model = add_adapter(model, peft_config, args.gradient_checkpointing)

@@ -109,8 +109,8 @@ def load_splits(
     if any(missing.values()) and images:
         splits.update(split_by_label(train, missing, arguments.split_seed, images[1]))
     elif any(missing.values()):
-        text = None if task == "regression" else next(iter(needs.columns(train.column_names)))
-        splits.update(split_by_source(train, missing, arguments.split_seed, None if text == "input_ids" else text))
+        key = None if task == "regression" else next(iter(needs.columns(train.column_names)))
+        splits.update(split_by_source(train, missing, arguments.split_seed, None if key == "input_ids" else key))
     for name in arguments.report_splits:
         if name not in splits:
             splits[name] = _named(loaded, name, "report_splits")

@@ -46,7 +46,7 @@ def load_data(model: ModelArguments, data: DataArguments, config: CLUEConfig) ->
     task = "regression" if predicts_numbers(model, config) else config.task
     if config.model_init_kwargs:
         raise UserError("model_init_kwargs is for models that CLUETrainer loads: use dtype and config_overrides.")
-    texts = {"text": config.dataset_text_field, "answers": config.assistant_only_loss is not False}
+    texts: dict[str, Any] = {"text": config.dataset_text_field, "answers": config.assistant_only_loss is not False}
     return load_splits(data, *columns, task, task == "regression" and reads_table(model), **texts)
 
 
