@@ -132,7 +132,7 @@ class CLUEConfig(Seq2SeqTrainingArguments):
     logging_steps: float = setting(50, "Log every this many optimizer steps (below 1: a fraction of all steps).")
 
     # transformers reads these from JSON on a command line
-    _VALID_DICT_FIELDS = [*Seq2SeqTrainingArguments._VALID_DICT_FIELDS, "model_init_kwargs"]  # noqa: RUF012
+    _VALID_DICT_FIELDS = [*Seq2SeqTrainingArguments._VALID_DICT_FIELDS, "model_init_kwargs"]
 
     def __new__(cls, *args: Any, **settings: Any) -> Self:
         check_trl_settings(settings)

@@ -98,7 +98,8 @@ class PackingCollator(DataCollatorForSeq2Seq):
             return super().__call__(features, return_tensors)
         width = max(len(row["input_ids"]) for row in features)
         width = -(-width // (self.pad_to_multiple_of or 1)) * (self.pad_to_multiple_of or 1)
-        padding = {"input_ids": self.tokenizer.pad_token_id, "labels": IGNORED, "position_ids": 0}
+        # any token will do, as nothing sees it; at one for padding, some models warn of the missing attention mask
+        padding = {"input_ids": features[0]["input_ids"][0], "labels": IGNORED, "position_ids": 0}
         return {
             name: torch.tensor([[*row[name], *[value] * (width - len(row[name]))] for row in features])
             for name, value in padding.items()
@@ -154,6 +155,8 @@ def _try_packing(base: Any) -> tuple[float, float]:
     generator, first = torch.Generator().manual_seed(0), TRIED[0]
     size = embeddings.weight.shape[0]
     alone = [torch.randint(size, (1, length), generator=generator).to(device) for length in TRIED]
+    unused = getattr(base.config.get_text_config(), "pad_token_id", None)
+    alone = [ids.where(ids != (-1 if unused is None else unused), (ids + 1) % size) for ids in alone]
     positions = torch.cat([torch.arange(length) for length in TRIED]).unsqueeze(0).to(device)
     embedded: list[torch.Tensor] = []
 
