@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import textwrap
 from dataclasses import dataclass, fields
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from transformers import Seq2SeqTrainingArguments
@@ -30,6 +31,20 @@ def _document_fields(config: type[_Config]) -> type[_Config]:
     return config
 
 
+def _explain_trl_settings(config: type[_Config]) -> type[_Config]:
+    """Makes a config say what to use instead of a setting of TRL that it does not have."""
+    init = config.__init__
+
+    @functools.wraps(init)
+    def explained_init(self: Any, *args: Any, **settings: Any) -> None:
+        check_trl_settings(settings)
+        init(self, *args, **settings)
+
+    config.__init__ = explained_init  # type: ignore[method-assign]
+    return config
+
+
+@_explain_trl_settings
 @_document_fields
 @dataclass
 class CLUEConfig(Seq2SeqTrainingArguments):
@@ -134,10 +149,6 @@ class CLUEConfig(Seq2SeqTrainingArguments):
     # transformers reads these from JSON on a command line
     _VALID_DICT_FIELDS = [*Seq2SeqTrainingArguments._VALID_DICT_FIELDS, "model_init_kwargs"]
 
-    def __new__(cls, *args: Any, **settings: Any) -> Self:
-        check_trl_settings(settings)
-        return super().__new__(cls)
-
     def __post_init__(self) -> None:
         if not torch.accelerator.is_available():
             self.dataloader_pin_memory = False
@@ -203,7 +214,7 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         if self.max_length is None:
             return
         check_minimum(2, max_length=self.max_length)
-        defaults: dict[str, Any] = {field.name: field.default for field in fields(self)}
+        defaults = {name: getattr(CLUEConfig, name) for name in ("max_source_length", "max_target_length")}
         # what a saved model's prompts are cut to, and how long its outputs may be
         settled = {
             "max_source_length": self.max_length,
