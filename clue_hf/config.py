@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import textwrap
 from dataclasses import dataclass, fields
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from transformers import Seq2SeqTrainingArguments
 
 from .functional import GRADIENTS, check_choice, check_fraction
 from .objectives import OBJECTIVES
-from .settings import check_minimum, setting
+from .settings import check_minimum, check_trl_settings, setting
 
 
 _Config = TypeVar("_Config")
@@ -30,6 +31,20 @@ def _document_fields(config: type[_Config]) -> type[_Config]:
     return config
 
 
+def _explain_trl_settings(config: type[_Config]) -> type[_Config]:
+    """Makes a config say what to use instead of a setting of TRL that it does not have."""
+    init = config.__init__
+
+    @functools.wraps(init)
+    def explained_init(self: Any, *args: Any, **settings: Any) -> None:
+        check_trl_settings(settings)
+        init(self, *args, **settings)
+
+    config.__init__ = explained_init  # type: ignore[method-assign]
+    return config
+
+
+@_explain_trl_settings
 @_document_fields
 @dataclass
 class CLUEConfig(Seq2SeqTrainingArguments):
@@ -97,15 +112,46 @@ class CLUEConfig(Seq2SeqTrainingArguments):
     source_prefix: str = setting("", "Text put before every source: 'summarize: '.")
     max_source_length: int = setting(512, "Maximum source length in tokens; longer sources are truncated and counted.")
     max_target_length: int = setting(128, "Maximum target length in tokens; longer targets are truncated and counted.")
+    max_length: int | None = setting(
+        None,
+        "Causal models: maximum length in tokens of prompt and completion together, instead of max_source_length and "
+        "max_target_length. By default their sum, for texts and chats.",
+    )
+    packing: bool = setting(
+        False,
+        "Causal models: put several short sequences into one row of up to max_length tokens instead of padding. Each "
+        "is read as if it were alone; models that cannot do so are refused.",
+    )
+    eval_packing: bool = setting(False, "Causal models: pack the evaluation data, too.")
+    completion_only_loss: bool | None = setting(
+        None, "Causal models: learn completions only (the default for prompt and completion), or prompts, too (False)."
+    )
+    assistant_only_loss: bool | None = setting(
+        None, "Causal models: learn the assistant's turns of a chat only (the default), or every token (False)."
+    )
+    dataset_text_field: str = setting("text", "Causal models: column of plain texts.")
+    chat_template_path: str | None = setting(
+        None, "File (.jinja) of a chat template, or folder or Hub id of a tokenizer that has one."
+    )
+    eos_token: str | None = setting(None, "Token of the vocabulary that ends a text (default: the tokenizer's own).")
+    pad_token: str | None = setting(None, "Token of the vocabulary for padding (default: the tokenizer's own).")
+    model_init_kwargs: dict[str, Any] | str | None = setting(
+        None,
+        "In Python: settings of from_pretrained for a model given by name: dtype, attn_implementation, revision.",
+    )
     label_column: str | None = setting(None, "Classification: column of the class.")
     image_column: str | None = setting(None, "Column of the image.")
     image_size: int | None = setting(None, "Height and width of the images in pixels (default: their own).")
     augment: str = setting("none", "Augmentation of images in training: none, crop, crop_flip (also mirrors them).")
     pad_to_multiple_of: int | None = setting(None, "Pad batches to a multiple of this length.")
     preprocessing_num_workers: int | None = setting(None, "Number of processes that tokenise the data.")
+    dataset_num_proc: int | None = setting(None, "The same as preprocessing_num_workers.")
 
     # another default than transformers': one line of progress every 50 steps instead of every 500
     logging_steps: float = setting(50, "Log every this many optimizer steps (below 1: a fraction of all steps).")
+
+    # transformers reads these from JSON on a command line
+    _VALID_DICT_FIELDS = [*Seq2SeqTrainingArguments._VALID_DICT_FIELDS, "model_init_kwargs"]
 
     def __post_init__(self) -> None:
         if not torch.accelerator.is_available():
@@ -121,6 +167,8 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         super().__post_init__()
         self.check_objective()
         self._check_unsupported()
+        self._settle_lengths()
+        self._check_packing()
 
     def check_objective(self) -> None:
         """Raises a `ValueError` that names the setting where one is wrong; settles what follows from the objective."""
@@ -157,6 +205,44 @@ class CLUEConfig(Seq2SeqTrainingArguments):
                 f"`label_smoothing_factor` is not supported by the objective {self.objective!r}, whose error is plain "
                 "cross-entropy. Remove it, or set objective='label_smoothing'."
             )
+
+    def _settle_lengths(self) -> None:
+        """What has two names gets one value; raises where the two contradict each other."""
+        if isinstance(self.model_init_kwargs, str):
+            raise ValueError(f"`model_init_kwargs` must be a map, as in JSON, not {self.model_init_kwargs!r}.")
+        if self.pad_to_multiple_of == "auto":  # as in TRL, where it is None except on one kind of device
+            self.pad_to_multiple_of = None
+        if self.dataset_num_proc is not None:
+            if self.preprocessing_num_workers not in (None, self.dataset_num_proc):
+                raise ValueError("Set `dataset_num_proc` or `preprocessing_num_workers`, not both.")
+            self.preprocessing_num_workers = self.dataset_num_proc
+        if self.max_length is None:
+            return
+        check_minimum(2, max_length=self.max_length)
+        defaults = {name: getattr(CLUEConfig, name) for name in ("max_source_length", "max_target_length")}
+        # what a saved model's prompts are cut to, and how long its outputs may be
+        settled = {
+            "max_source_length": self.max_length,
+            "max_target_length": min(self.max_length, defaults["max_target_length"]),
+        }
+        for name, value in settled.items():
+            if getattr(self, name) not in (defaults[name], value):
+                raise ValueError(
+                    f"Set `max_length`, for prompt and completion together, or `{name}`, not both. How many tokens "
+                    "are generated is `generation_max_length`."
+                )
+            setattr(self, name, value)
+
+    def _check_packing(self) -> None:
+        if not (self.packing or self.eval_packing):
+            return
+        if OBJECTIVES[self.objective].from_config(self).has_sequence_loss:
+            raise ValueError(
+                "The means of whole sequences (level='sequence') are not defined for packed rows: use level='token', "
+                "or leave out `packing`."
+            )
+        if getattr(self.parallelism_config, "cp_size", 1) > 1:
+            raise ValueError("Context parallelism drops the mask that keeps packed sequences apart: leave out one.")
 
     def _check_unsupported(self) -> None:
         """Settings that would change or bypass the loss are refused, not ignored."""

@@ -10,6 +10,27 @@ from typing import Any
 from .errors import UserError
 
 
+#: Settings of TRL's SFTConfig and SFTTrainer that are not supported: why, and what to use instead.
+TRL_SETTINGS = {
+    "activation_offloading": "activations stay where they are: gradient_checkpointing saves memory too",
+    "dataset_batch_size": "rows are tokenised in batches of the size that datasets chooses",
+    "dataset_kwargs": "tokenised data (input_ids and labels) is used as it is, and needs no skip_prepare_dataset",
+    "eval_dataset_packing": "use eval_packing",
+    "loss_type": "the loss is the objective: set objective='ce' for the plain one, 'dft' where it is registered",
+    "max_prompt_length": "use max_source_length, or max_length for prompt and completion together",
+    "max_seq_length": "use max_length",
+    "num_of_sequences": "packing looks at all of the data",
+    "packing_strategy": "sequences are packed as by 'bfd' (best-fit decreasing) and never split: remove it",
+    "padding_free": "batches are rows, not one long sequence: use packing, which leaves almost no padding",
+    "quantization_config": "load the model with it, and give the model instead of its name",
+    "router_aux_loss_coef": "set it in the config of the model: model.config.router_aux_loss_coef",
+    "shuffle_dataset": "the training data is shuffled in every epoch, packed rows too: remove it",
+    "truncation_mode": "sequences keep their start ('keep_start'): remove it, or cut the data before",
+    "trust_remote_code": "code of a repository is never run: load the model yourself, and give the model",
+    "use_liger": "the fused head (fused_head) already avoids holding the logits: remove it",
+}
+
+
 def setting(default: Any, help: str) -> Any:
     """The field of a dataclass of settings, with its help for `--help` and the docs."""
     metadata = {"help": help}
@@ -18,8 +39,15 @@ def setting(default: Any, help: str) -> Any:
     return field(default=default, metadata=metadata)
 
 
+def check_trl_settings(names: Iterable[str]) -> None:
+    """Raises a `UserError` on the first of some names that is a setting of TRL without a counterpart here."""
+    for name in names:
+        if name in TRL_SETTINGS:
+            raise UserError(f"`{name}`, a setting of TRL, is not supported: {TRL_SETTINGS[name]}.")
+
+
 def check_minimum(minimum: int, **values: Any) -> None:
-    """Raises a `UserError` that names the first setting below the minimum, 0 or 1."""
+    """Raises a `UserError` that names the first setting below the minimum."""
     for name, value in values.items():
         if not value >= minimum:
             wanted = "must not be negative" if minimum == 0 else f"must be at least {minimum}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +16,17 @@ from transformers.trainer_utils import has_length
 from transformers.utils import SAFE_WEIGHTS_NAME, logging
 
 from .config import CLUEConfig
-from .inputs.processing import load_for_training
+from .inputs.processing import load_for_training, settle_tokenizer
 from .models.loading import add_adapter
 from .objectives import OBJECTIVES, Objective, Plain
-from .settings import parse_settings
+from .settings import check_trl_settings, parse_settings
 from .tasks import STATISTICS, Task, make_task, summarize
 from .training.collect import ClassProbabilities, class_log_probabilities
 from .training.guards import FiniteGuard, Termination
 from .training.pushing import PushMixin
 from .training.sampler import LengthGroupedSampler, token_lengths
 from .training.saving import SavingMixin
+from .training.tokens import TokenCounter
 
 
 if TYPE_CHECKING:
@@ -60,6 +62,8 @@ class CLUETrainer(SavingMixin, PushMixin, Seq2SeqTrainer):
             The tokenizer; by default the one in the model's folder or repository.
         peft_config (`peft.PeftConfig`, *optional*):
             Train an adapter instead of the model.
+        formatting_func (`Callable`, *optional*):
+            Makes a text of each row of a raw dataset, for causal models.
         task ([`~clue_hf.tasks.Task`], *optional*):
             What an item is; by default chosen by `args.task` and the model.
         evaluator ([`UncertaintyEvaluator`], *optional*):
@@ -92,10 +96,12 @@ class CLUETrainer(SavingMixin, PushMixin, Seq2SeqTrainer):
         processing_class: Any = None,
         *,
         peft_config: PeftConfig | None = None,
+        formatting_func: Callable[[dict[str, Any]], str] | None = None,
         task: Task | None = None,
         evaluator: UncertaintyEvaluator | None = None,
         **kwargs: Any,
     ) -> None:
+        check_trl_settings(kwargs)
         args = CLUEConfig("trainer_output") if args is None else args
         if not isinstance(args, CLUEConfig):
             raise TypeError(f"`args` must be a CLUEConfig, not {type(args).__name__}.")
@@ -105,7 +111,7 @@ class CLUETrainer(SavingMixin, PushMixin, Seq2SeqTrainer):
                 "Trainer with compute_loss_func=clue_hf.functional.compute_loss_func(...)."
             )
         if isinstance(model, str):
-            model, saved = load_for_training(model, args.task)
+            model, saved = load_for_training(model, args.task, args.model_init_kwargs)  # type: ignore[arg-type]
             processing_class = saved if processing_class is None else processing_class
         if peft_config is not None:
             model = add_adapter(model, peft_config, args.gradient_checkpointing)
@@ -114,12 +120,15 @@ class CLUETrainer(SavingMixin, PushMixin, Seq2SeqTrainer):
                 "CLUETrainer needs a `model`: an object, a Hub id or a folder. (`model_init` is not used.)"
             )
 
-        self.task = task or make_task(model, args, processing_class)
+        settle_tokenizer(processing_class, model, args)
+        if data_collator is not None and (args.packing or args.eval_packing):
+            raise ValueError("Packed rows need a collator of their own: leave out `data_collator` or `packing`.")
+        self.task = task or make_task(model, args, processing_class, formatting_func)
         self.objective: Objective = OBJECTIVES[args.objective].from_config(args)
         self.plain_objective: Objective = Plain()
         self.evaluator = evaluator
         self._evaluation_rows = eval_dataset if isinstance(eval_dataset, dict) else {"": eval_dataset}
-        train_dataset = self.task.prepare(train_dataset, args, "train")
+        train_dataset = self.task.prepare(train_dataset, args, "train", training=True)
         if self.objective.needs_row and train_dataset is not None:
             train_dataset, args.remove_unused_columns = self.task.numbered(train_dataset), False
         eval_dataset = self.task.prepare(eval_dataset, args, "evaluation")
@@ -141,7 +150,7 @@ class CLUETrainer(SavingMixin, PushMixin, Seq2SeqTrainer):
         if hasattr(self.model, "add_model_tags"):
             self.model.add_model_tags(list(self._tag_names))
         self.finite_guard, self.termination = FiniteGuard(self, args.max_nonfinite_steps), Termination(self)
-        for callback in (_ObjectiveCallback(self), self.finite_guard, self.termination):
+        for callback in (_ObjectiveCallback(self), self.finite_guard, self.termination, TokenCounter()):
             self.add_callback(callback)
         self._plain_until = args.plain_steps
         self._training_sums = self._evaluation_sums = self._no_sums()
@@ -183,10 +192,18 @@ class CLUETrainer(SavingMixin, PushMixin, Seq2SeqTrainer):
         """The denominators of the loss (see [`Task.count`]) over the accumulation window and all processes."""
         if not batch_samples or batch_samples[0].get("labels") is None:
             return None
-        counts = self.task.count(batch_samples).to(device)
-        if self.args.average_tokens_across_devices and self.args.world_size > 1:
-            counts = self.accelerator.reduce(counts, "sum")
-        return counts / (self.get_tp_size() * self.get_cp_size() * self.get_sp_size())
+        counts, tokens = self.task.count(batch_samples).to(device), self.task.count_tokens(batch_samples)
+        own = counts if tokens is None else torch.cat([counts, tokens.to(device).reshape(1)])
+        totals = self.accelerator.reduce(own, "sum") if self.args.world_size > 1 else own
+        copies = self.get_tp_size() * self.get_cp_size() * self.get_sp_size()
+        if tokens is not None:
+            self.token_counter.add(totals[-1] // copies)
+        return (totals if self.args.average_tokens_across_devices else own)[: len(counts)] / copies
+
+    @property
+    def token_counter(self) -> TokenCounter:
+        """Counts the tokens of the training; transformers may replace it by that of a checkpoint."""
+        return next(callback for callback in self.callback_handler.callbacks if isinstance(callback, TokenCounter))
 
     def set_initial_training_values(self, args: Any, dataloader: Any) -> Any:
         values = super().set_initial_training_values(args, dataloader)
@@ -323,10 +340,11 @@ class CLUETrainer(SavingMixin, PushMixin, Seq2SeqTrainer):
             # item-weighted like the rest of the line; transformers' own loss is a mean over the steps
             logs.update(self._summary(sums, self.objective_at(max(self.state.global_step - 1, 0))))
             logs.update(self.finite_guard.take())
+            logs.update(self.token_counter.logged())
         super().log(logs, start_time)
 
     def _summary(self, sums: torch.Tensor, objective: Objective) -> dict[str, float]:
-        summary = summarize(sums[: len(STATISTICS)], self.task.num_classes)
+        summary = summarize(sums[: len(STATISTICS)], self.task.num_classes, self.task.accuracy)
         if objective.alpha is not None:
             summary["alpha"] = objective.alpha
         skipped = int(sums[-1])

@@ -17,6 +17,7 @@ from transformers import HfArgumentParser
 from transformers.hf_argparser import string_to_bool
 
 from ..errors import UserError
+from ..settings import check_trl_settings
 
 
 # where data and model come from: what the command line says replaces the other way in the file
@@ -121,6 +122,7 @@ class ConfigParser(HfArgumentParser):
             if f"--{name}" not in self._option_string_actions:
                 if name in self.ignored_options:
                     continue
+                check_trl_settings([name])
                 raise UserError(f"{path}: there is no option {name!r}.{self._nearest(name)}")
             takes_several = self._option_string_actions[f"--{name}"].nargs in ("*", "+")
             if isinstance(value, list) and not takes_several:
@@ -137,6 +139,7 @@ class ConfigParser(HfArgumentParser):
         for word in argv:
             name = word.split("=")[0]
             if word.startswith("--") and name not in self._option_string_actions:
+                check_trl_settings([name.lstrip("-")])
                 raise UserError(f"There is no option {name}.{self._nearest(name.lstrip('-'))}")
 
     def _nearest(self, name: str) -> str:

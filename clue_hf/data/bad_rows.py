@@ -17,6 +17,7 @@ from datasets import Dataset
 from transformers.utils import logging
 
 from ..errors import UserError
+from .chats import chat_problem
 from .columns import reference_problem
 from .lines import SEPARATORS, UNREADABLE_FILE, file_kind, read_lines
 from .tables import KEEP_NA_WORDS, parse_csv
@@ -147,10 +148,12 @@ def unusual_values(values: list[Any], what: str) -> Iterator[tuple[int, str]]:
 
 
 def unusual_references(values: list[Any]) -> Iterator[tuple[int, str]]:
-    """Targets that are missing, or neither a text nor a list of texts, where most are; chats are lists of messages."""
+    """Targets that are missing, or neither a text nor a list of texts, where most are; or, where any is, no chat."""
     kinds = Counter(kind_of(value) for value in values if value is not None)
-    is_chat = any(isinstance(value, list) and value and isinstance(value[0], dict) for value in values)
-    if is_chat or not kinds or kinds.most_common(1)[0][0] not in ("text", "list"):
+    if any(isinstance(value, list) and value and isinstance(value[0], dict) for value in values):
+        yield from unusual_chats(values)
+        return
+    if not kinds or kinds.most_common(1)[0][0] not in ("text", "list"):
         yield from unusual_values(values, "value")
         return
     for row, value in enumerate(values):
@@ -161,6 +164,13 @@ def unusual_references(values: list[Any]) -> Iterator[tuple[int, str]]:
             yield row, "nothing (null)"
         elif not isinstance(value, str):
             yield row, f"a {kind_of(value)}, {str(value)[:40]!r}, where others have a text,"
+
+
+def unusual_chats(values: list[Any]) -> Iterator[tuple[int, str]]:
+    """Chats from which nothing can be learned: without messages, without roles, without a turn of the assistant."""
+    for row, value in enumerate(values):
+        if problem := "nothing (null)" if value is None else chat_problem(value):
+            yield row, problem
 
 
 def kind_of(value: Any) -> str:

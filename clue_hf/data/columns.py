@@ -8,6 +8,7 @@ from typing import Any
 import datasets
 
 from ..errors import UserError, did_you_mean
+from .chats import KNOWN_CHATS
 
 
 #: Looked for in this order when no column is named.
@@ -22,7 +23,7 @@ KNOWN_PAIRS = (
 KNOWN_IMAGES = ("image", "img", "pixel_values", "images", "picture")
 KNOWN_LABELS = ("label", "labels", "fine_label", "coarse_label", "class")
 #: Columns that make rows texts, whatever else they hold.
-KNOWN_TEXTS = ("messages", "text", "input_ids")
+KNOWN_TEXTS = (*KNOWN_CHATS, "text", "input_ids")
 #: Columns of a text classifier, looked for in this order when none is named.
 CLASSIFIED_TEXTS, CLASSES = ("text", "sentence", "source", "question", "review"), ("label", "labels")
 

@@ -83,6 +83,8 @@ def load_splits(
     label: str | None = None,
     task: str = "auto",
     table: bool = False,
+    text: str = "text",
+    answers: bool = True,
 ) -> DatasetDict:
     """
     The splits train, validation and test of the data that the arguments name; missing ones are split off.
@@ -91,7 +93,7 @@ def load_splits(
     task `"regression"`) by their row. [`RowNeeds`] tells which columns are used. Files of a `table` are read with all
     rows of a column in view.
     """
-    needs = RowNeeds(source, target, image, label, task, table)
+    needs = RowNeeds(source, target, image, label, task, table, text, answers)
     loaded = _load(arguments, needs)
     train = _named(loaded, arguments.train_split, "train_split")
     images = needs.image_and_class(train.column_names)
@@ -107,8 +109,8 @@ def load_splits(
     if any(missing.values()) and images:
         splits.update(split_by_label(train, missing, arguments.split_seed, images[1]))
     elif any(missing.values()):
-        text = None if task == "regression" else next(iter(needs.columns(train.column_names)))
-        splits.update(split_by_source(train, missing, arguments.split_seed, None if text == "input_ids" else text))
+        key = None if task == "regression" else next(iter(needs.columns(train.column_names)))
+        splits.update(split_by_source(train, missing, arguments.split_seed, None if key == "input_ids" else key))
     for name in arguments.report_splits:
         if name not in splits:
             splits[name] = _named(loaded, name, "report_splits")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 from datasets import Dataset
 from transformers.utils.logging import tqdm
 
-from .bad_rows import kind_of, unusual_references, unusual_values
-from .columns import KNOWN_TEXTS, find_image_columns, find_pair, find_text_columns, has_images
+from .bad_rows import kind_of, unusual_chats, unusual_references, unusual_values
+from .chats import KNOWN_CHATS
+from .columns import find_image_columns, find_pair, find_text_columns, has_images
 from .image_dataset import UNREADABLE, open_image
 from .tables import NUMBER, Table, missing, unreadable
 from .targets import find_target_column
@@ -35,7 +36,8 @@ class RowNeeds:
     The columns that a task needs: those named, or those with the usual names.
 
     The task is that of a model, `"auto"` for one that the columns tell. Rows are images where `image` names a column,
-    or where they have one with a usual name and no usual columns of texts.
+    or where they have one with a usual name and no usual columns of texts. `text` is the column of plain texts;
+    without `answers` a chat needs no turn of the assistant, as every token is learned.
     """
 
     source: str | None
@@ -44,6 +46,8 @@ class RowNeeds:
     label: str | None = None
     task: str = "auto"
     table: bool = False
+    text: str = "text"
+    answers: bool = True
 
     def image_and_class(self, columns: list[str]) -> tuple[str, str] | None:
         """The columns of an image and its class, where images are classified."""
@@ -54,7 +58,8 @@ class RowNeeds:
     def columns(self, columns: list[str], open_images: bool = False) -> dict[str, str]:
         """
         The columns that every row needs, each with what it holds: `"value"`, `"references"` (a text or several),
-        `"number"`, `"class"` or, where they are to be opened, `"image"`. The first one is that of the model's inputs.
+        `"number"`, `"class"`, `"chat"` or, where they are to be opened, `"image"`. The first one is that of
+        the model's inputs.
         """
         picture = "image" if open_images else "value"
         if self.task == "regression":
@@ -67,9 +72,10 @@ class RowNeeds:
         if self.label or self.task == "classification":
             text, label = find_text_columns(columns, self.source, self.label)
             return {text: "value", label: "class"}
-        known = None if self.source or self.target else next((name for name in KNOWN_TEXTS if name in columns), None)
-        if known:
-            return {known: "value"}
+        if not (self.source or self.target):
+            known = next((name for name in (*KNOWN_CHATS, self.text, "input_ids") if name in columns), None)
+            if known:
+                return {known: "chat" if known in KNOWN_CHATS and self.answers else "value"}
         source, target = find_pair(columns, self.source, self.target)
         return {source: "value", target: "references"}
 
@@ -92,7 +98,7 @@ def _bad_column(dataset: Dataset, path: str, what: str, from_csv: bool) -> Itera
     if isinstance(feature, datasets.Image):
         dataset = dataset.cast_column(name, datasets.Image(decode=False))
     is_text = _is_text(feature)
-    looked_at = what in ("number", "image") or isinstance(feature, datasets.Json)
+    looked_at = what in ("number", "image", "chat") or isinstance(feature, datasets.Json)
     looked_at = looked_at or (what == "class" and from_csv and is_text)
     if not looked_at and _is_good(dataset, name, keys, what):
         return
@@ -104,10 +110,7 @@ def _bad_column(dataset: Dataset, path: str, what: str, from_csv: bool) -> Itera
         if numbers is None and what == "number":
             return
         values = numbers or values
-    if what in ("image", "references"):
-        problems = list({"image": _unreadable_images, "references": unusual_references}[what](values))
-    else:
-        problems = list(unusual_values(values, what))
+    problems = list(CHECKS[what](values) if what in CHECKS else unusual_values(values, what))
     if what == "class" and len(problems) == len(values):
         return
     for row, problem in problems:
@@ -142,7 +145,8 @@ def _is_good(dataset: Dataset, name: str, keys: list[str], what: str) -> bool:
             return False
         array = pc.struct_field(array, key)
     is_list = pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
-    if what == "references" and is_list and not pa.types.is_struct(array.type.value_type):  # messages of chats
+    if what == "references" and is_list:
+        # the messages of chats are no texts, and are looked at
         is_text = pa.types.is_string(array.type.value_type) or pa.types.is_large_string(array.type.value_type)
         return is_text and array.null_count == 0 and _has_no_gaps(array)
     if what == "class" and pa.types.is_integer(array.type):
@@ -178,6 +182,14 @@ def _unreadable_images(values: list[Any]) -> Iterator[tuple[int, str]]:
             open_image(value)
         except UNREADABLE as error:
             yield row, f"no readable image ({error})"
+
+
+#: How the values of a column are looked at that holds neither plain values, numbers nor classes.
+CHECKS: dict[str, Callable[[list[Any]], Iterator[tuple[int, str]]]] = {
+    "image": _unreadable_images,
+    "references": unusual_references,
+    "chat": unusual_chats,
+}
 
 
 def bad_cells(

@@ -7,6 +7,7 @@ from typing import Any
 from ..config import CLUEConfig
 from ..data.columns import has_images
 from ..data.loading import DataArguments, load_splits
+from ..errors import UserError
 from ..models.arguments import TABULAR, VISION, LoraArguments, ModelArguments, reads_table
 from ..models.kind import config_kind
 from ..models.loading import load_config
@@ -43,7 +44,10 @@ def load_data(model: ModelArguments, data: DataArguments, config: CLUEConfig) ->
     """The splits of the data that the arguments name."""
     columns = (config.source_column, config.target_column, config.image_column, config.label_column)
     task = "regression" if predicts_numbers(model, config) else config.task
-    return load_splits(data, *columns, task, task == "regression" and reads_table(model))
+    if config.model_init_kwargs:
+        raise UserError("model_init_kwargs is for models that CLUETrainer loads: use dtype and config_overrides.")
+    texts: dict[str, Any] = {"text": config.dataset_text_field, "answers": config.assistant_only_loss is not False}
+    return load_splits(data, *columns, task, task == "regression" and reads_table(model), **texts)
 
 
 def predicts_numbers(model: ModelArguments, config: CLUEConfig) -> bool:

@@ -61,6 +61,7 @@ def fused_linear_objective(
     row_statistics: Sequence[str] = (),
     return_stats: bool = False,
     return_items: bool = False,
+    return_correct: bool = False,
 ) -> Any:
     """
     The loss `sum_i objective(error_i, entropy_i) / num_items` of a linear head, gradients included.
@@ -87,6 +88,8 @@ def fused_linear_objective(
             Also return the sums of error, uncertainty and squared gap, as one detached tensor of three.
         return_items (`bool`, *optional*):
             Also return the detached error and uncertainty of each kept row, and its `row_statistics`.
+        return_correct (`bool`, *optional*):
+            Also return whether the label of each kept row has the largest logit.
 
     Returns:
         The scalar loss, followed by what was asked for. It can be differentiated once, not twice.
@@ -103,12 +106,13 @@ def fused_linear_objective(
     grad = torch.is_grad_enabled()
     needs = tuple(grad and part is not None and part.requires_grad for part in (hidden, weight, bias))
     settings = (objective, tuple(row_statistics), num_items, chunk_size, needs, compute_dtype(rows, weight))
-    loss, items = _FusedLinear.apply(rows, weight, bias, targets, segments, *settings)
-    if not (return_stats or return_items):
+    loss, items, correct = _FusedLinear.apply(rows, weight, bias, targets, segments, *settings)
+    if not (return_stats or return_items or return_correct):
         return loss
     error, uncertainty = items[:2]
     stats = torch.stack([error.sum(), uncertainty.sum(), ((error - uncertainty) ** 2).sum()])
-    return (loss, *((stats,) if return_stats else ()), *(items if return_items else ()))
+    returned = (*((stats,) if return_stats else ()), *(items if return_items else ()))
+    return (loss, *returned, *((correct,) if return_correct else ()))
 
 
 def linear_statistics(
@@ -179,8 +183,8 @@ class _FusedLinear(torch.autograd.Function):
         loss, items, ctx.gradients = _loss_and_gradients(rows, weight, bias, labels, segments, *settings)
         ctx.save_for_backward(rows, weight, bias, labels, segments)
         ctx.settings = settings
-        ctx.mark_non_differentiable(items)
-        return loss, items
+        ctx.mark_non_differentiable(*items)
+        return (loss, *items)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -205,15 +209,16 @@ def _loss_and_gradients(
     chunk_size: int,
     needs: tuple[bool, ...],
     dtype: torch.dtype,
-) -> tuple[torch.Tensor, torch.Tensor, tuple[torch.Tensor | None, ...]]:
+) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor], tuple[torch.Tensor | None, ...]]:
     """
-    The loss, the error, the uncertainty and further statistics of each row, and the gradients of rows, weight and bias
-    where needed.
+    The loss; error, uncertainty and further statistics of each row, and whether its label has the largest logit; and
+    the gradients of rows, weight and bias where needed.
     """
     needs_rows, needs_weight, needs_bias = needs
     precision = torch.promote_types(dtype, torch.float32)
     loss = torch.zeros((), dtype=precision, device=rows.device)
     items = torch.empty(2 + len(row_statistics), len(rows), dtype=precision, device=rows.device)
+    correct = torch.empty(len(rows), dtype=torch.bool, device=rows.device)
     grad_rows = torch.empty_like(rows) if needs_rows else None
     grad_weight: torch.Tensor | None = None
     grad_bias = torch.zeros_like(bias, dtype=precision) if bias is not None and needs_bias else None
@@ -227,6 +232,7 @@ def _loss_and_gradients(
         logits = linear_logits(chunk, head, shift, buffer)
         log_sum, reduced = _reduce_rows(logits, targets, row_statistics)
         items[:, start:stop] = torch.stack(list(reduced.values()))
+        correct[start:stop] = reduced["error"] == log_sum  # the largest logit was shifted to 0
         extra = () if segments is None else (segments[start:stop],)
         if not any(needs):
             loss += _loss_of(objective, reduced, extra, num_items)
@@ -245,7 +251,7 @@ def _loss_and_gradients(
         grad_weight = torch.zeros_like(weight)
     if bias is not None and grad_bias is not None:
         grad_bias = grad_bias.to(bias.dtype)
-    return loss, items, (grad_rows, grad_weight, grad_bias)
+    return loss, (items, correct), (grad_rows, grad_weight, grad_bias)
 
 
 def _chunks(num_rows: int, chunk_size: int, segments: torch.Tensor | None) -> Iterator[tuple[int, int]]:

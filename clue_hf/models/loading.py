@@ -31,14 +31,22 @@ from .tokenizer import with_padding
 from .uncertainty_file import damaged, read_uncertainty
 
 
-def load_text_model(name: str, task: str = "auto", dtype: str = "float32", **overrides: Any) -> Any:
+def load_text_model(
+    name: str,
+    task: str = "auto",
+    dtype: str = "float32",
+    revision: str = "main",
+    options: dict[str, Any] | None = None,
+    **overrides: Any,
+) -> Any:
     """
-    A language model from the Hub or a folder, with some config values replaced.
+    A language model from the Hub or a folder, with some config values replaced. `options` are further ones of
+    `from_pretrained`, such as `attn_implementation`.
 
     `dtype` is float32 by default: transformers would train a bfloat16 checkpoint in pure bfloat16.
     """
-    config = load_config(name, **overrides)
-    return _load_weights(_auto_class(config, task), name, dtype, config=config)
+    config = load_config(name, revision=revision, **overrides)
+    return _load_weights(_auto_class(config, task), name, dtype, config=config, revision=revision, **(options or {}))
 
 
 def load_classifier(
@@ -108,21 +116,21 @@ def build_text_model(model_type: str, tokenizer: PreTrainedTokenizerBase, task: 
     return _auto_class(config, task).from_config(config)
 
 
-def load_config(name: str, subfolder: str = "", **overrides: Any) -> Any:
+def load_config(name: str, subfolder: str = "", revision: str = "main", **overrides: Any) -> Any:
     """A model's config, with some values replaced. All loading begins here, so the folder is checked here."""
     check_folder(name, subfolder)
     with explained(name, "model"):
-        config = AutoConfig.from_pretrained(name, subfolder=subfolder, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(name, subfolder=subfolder, revision=revision, trust_remote_code=False)
     check_overrides(config, overrides, name)
     for key, value in overrides.items():
         setattr(config, key, value)
     return config
 
 
-def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+def load_tokenizer(name: str, revision: str = "main") -> PreTrainedTokenizerBase:
     """A tokenizer from the Hub or a folder, able to pad."""
     with explained(name, "tokenizer"):
-        return with_padding(AutoTokenizer.from_pretrained(name, trust_remote_code=False))
+        return with_padding(AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False))
 
 
 def load_image_processor(name: str) -> Any:
@@ -157,7 +165,11 @@ def parse_overrides(text: str | None) -> dict[str, Any]:
 def _load_weights(model_class: Any, name: str, dtype: str, **settings: Any) -> Any:
     with explained(name, "model"), refusing_pickles(name):
         return model_class.from_pretrained(
-            name, dtype=getattr(torch, dtype), weights_only=True, trust_remote_code=False, **settings
+            name,
+            dtype=dtype if dtype == "auto" else getattr(torch, dtype),
+            weights_only=True,
+            trust_remote_code=False,
+            **settings,
         )
 
 

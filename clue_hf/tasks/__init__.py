@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from transformers import PreTrainedTokenizerBase
@@ -9,6 +10,8 @@ from transformers.utils import logging
 
 from ..errors import UserError
 from ..inputs.labels import make_training_data
+from ..inputs.packing import check_packable
+from ..inputs.text import check_causal_settings
 from ..models.kind import has_variance_head, model_kind, unwrap
 from ..models.mc_dropout import has_dropout
 from ..objectives import check_suits
@@ -39,10 +42,17 @@ __all__ = [
 ]
 
 
-def make_task(model: Any, config: CLUEConfig, processing_class: Any = None) -> Task:
-    """The task that a model and a config ask for."""
+def make_task(
+    model: Any,
+    config: CLUEConfig,
+    processing_class: Any = None,
+    formatting_func: Callable[[dict[str, Any]], str] | None = None,
+) -> Task:
+    """The task that a model and a config ask for. `formatting_func` makes a text of each row of a raw dataset."""
     kind = model_kind(model).task if config.task == "auto" else config.task
     check_suits(config.objective, kind)
+    if kind != "causal":
+        check_causal_settings(config, formatting_func)
     if kind in ("classification", "regression"):
         passes = config.mc_samples if config.mc_samples is not None else default_passes(model, kind)
         data = make_training_data(model, processing_class, config, kind == "classification")
@@ -55,7 +65,11 @@ def make_task(model: Any, config: CLUEConfig, processing_class: Any = None) -> T
             )
         return RegressionTask(model, passes, config.seed, data, config.plain_mc_samples, config.min_variance)
     tokenizer = processing_class if isinstance(processing_class, PreTrainedTokenizerBase) else None
-    return TextTask(model, kind, config.fused_head, tokenizer)
+    if config.packing or config.eval_packing:
+        if tokenizer is None:
+            raise UserError("packing needs a tokenizer, which knows the token for padding: give processing_class.")
+        check_packable(model)
+    return TextTask(model, kind, config.fused_head, tokenizer, formatting_func)
 
 
 def default_passes(model: Any, task: str) -> int:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..objectives import Objective
 
 # The columns of the per-example sums that a prediction yields and the trainer adds up.
-STATISTICS = ("loss", "sequence_loss", "error", "uncertainty", "calibration", "items", "sequences")
+STATISTICS = ("loss", "sequence_loss", "error", "uncertainty", "calibration", "correct", "items", "sequences")
 
 
 @dataclass
@@ -38,6 +38,8 @@ class Prediction:
             All the logits of the batch, if requested.
         row (`torch.Tensor` of shape `(items,)`, *optional*):
             Which row of the training data each item comes from, for objectives with `needs_row`.
+        correct (`torch.Tensor` of shape `(items,)`, *optional*):
+            Whether the label is the most probable class, where that is logged.
     """
 
     error: torch.Tensor
@@ -48,6 +50,7 @@ class Prediction:
     logits: torch.Tensor | None = None
     outputs: torch.Tensor | None = None
     row: torch.Tensor | None = None
+    correct: torch.Tensor | None = None
 
     def reduce(self, objective: Objective, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """
@@ -75,7 +78,8 @@ class Prediction:
         """Sums over each example's items: a row per example, a column per name in [`STATISTICS`]."""
         error, uncertainty = self.error.detach(), self.uncertainty.detach()
         ones, nothing = torch.ones_like(error), torch.zeros_like(error)
-        columns = (losses, nothing, error, uncertainty, (error - uncertainty) ** 2, ones, nothing)
+        correct = nothing if self.correct is None else self.correct
+        columns = (losses, nothing, error, uncertainty, (error - uncertainty) ** 2, correct, ones, nothing)
         sums = error.new_zeros(self.num_examples, len(STATISTICS))
         sums.index_add_(0, self.example, torch.stack([column.to(sums.dtype) for column in columns], 1))
         sums[:, STATISTICS.index("sequences")] = (sums[:, STATISTICS.index("items")] > 0).to(sums.dtype)
@@ -99,12 +103,17 @@ def describe_items(kept: torch.Tensor, statistics: tuple[torch.Tensor, ...]) -> 
     return described
 
 
-def summarize(sums: torch.Tensor, num_classes: int | None = None) -> dict[str, float]:
-    """Item-weighted means from added-up [`STATISTICS`]: loss, error, uncertainty, calibration."""
+def summarize(sums: torch.Tensor, num_classes: int | None = None, accuracy: str | None = None) -> dict[str, float]:
+    """
+    Item-weighted means from added-up [`STATISTICS`]: loss, error, uncertainty, calibration and, under the name
+    `accuracy`, the share of correct items.
+    """
     total = dict(zip(STATISTICS, sums.tolist(), strict=True))
     items, sequences = max(total["items"], 1), max(total["sequences"], 1)
     summary = {name: total[name] / items for name in ("loss", "error", "uncertainty", "calibration")}
     summary["loss"] += total["sequence_loss"] / sequences
+    if accuracy is not None:
+        summary[accuracy] = total["correct"] / items
     if num_classes is not None and num_classes > 1:
         summary["normalized_uncertainty"] = summary["uncertainty"] / math.log(num_classes)
     return summary
@@ -115,9 +124,11 @@ class Task(ABC):
 
     #: Classes of the predicted distribution, once known: the largest possible entropy is its logarithm.
     num_classes: int | None = None
+    #: Name of the share of correct items in the log, where it is logged.
+    accuracy: str | None = None
     _labels_checked = False
 
-    def prepare(self, dataset: Any, config: CLUEConfig, name: str) -> Any:
+    def prepare(self, dataset: Any, config: CLUEConfig, name: str, training: bool = False) -> Any:
         """Converts raw examples to model inputs; a dataset that is already prepared is returned unchanged."""
         return dataset
 
@@ -159,6 +170,10 @@ class Task(ABC):
     @abstractmethod
     def count(self, batches: list[dict[str, Any]]) -> torch.Tensor:
         """The two denominators: items and non-empty sequences in some batches."""
+
+    def count_tokens(self, batches: list[dict[str, Any]]) -> torch.Tensor | None:
+        """Number of tokens that a model reads in some batches, where it reads any; padding does not count."""
+        return None
 
     def generation_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """What `generate` needs of a batch: everything but the targets."""

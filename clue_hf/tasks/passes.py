@@ -54,7 +54,7 @@ class PassTask(Task):
                 "same. Set `dropout` above 0, or mc_samples=0."
             )
 
-    def prepare(self, dataset: Any, config: CLUEConfig, name: str) -> Any:
+    def prepare(self, dataset: Any, config: CLUEConfig, name: str, training: bool = False) -> Any:
         return dataset if self.data is None else self.data.prepare(dataset, config, name)
 
     def collator(self, config: CLUEConfig) -> Any:

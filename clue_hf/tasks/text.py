@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +13,7 @@ from transformers.utils import logging
 
 from ..errors import UserError
 from ..functional import error_and_entropy
+from ..inputs.packing import PackingCollator, count_packed_tokens, is_packed
 from ..inputs.text import check_tokens, prepare_text_dataset
 from ..kernels import fused_linear_objective, logit_statistics, statistics_by_temperature
 from ..kernels.fused_linear import Temperature, divided
@@ -50,7 +51,7 @@ class FusedPrediction:
             whole = part.sequence_losses(objective) * (items / sequences)
             return torch.cat([objective.item_loss(error, uncertainty, **statistics), whole])
 
-        loss, error, uncertainty, *others = fused_linear_objective(
+        loss, error, uncertainty, *others, correct = fused_linear_objective(
             self.hidden,
             self.head.weight,
             self.labels,
@@ -60,9 +61,11 @@ class FusedPrediction:
             segments=example if objective.has_sequence_loss else None,
             row_statistics=objective.row_statistics,
             return_items=True,
+            return_correct=True,
         )
+        kept = self.labels != -100
         statistics = dict(zip(objective.row_statistics, others, strict=True))
-        prediction = Prediction(error, uncertainty, example[self.labels != -100], len(self.labels))
+        prediction = Prediction(error, uncertainty, example[kept], len(self.labels), correct=correct)
         return loss, prediction.statistics(objective, objective.item_loss(error, uncertainty, **statistics))
 
 
@@ -79,7 +82,11 @@ class TextTask(Task):
             `"auto"`, `"on"` or `"off"`, see [`CLUEConfig`].
         tokenizer ([`~transformers.PreTrainedTokenizerBase`], *optional*):
             Prepares raw texts; not needed for datasets that are already tokenised.
+        formatting_func (`Callable`, *optional*):
+            Makes a text of each row of a raw dataset.
     """
+
+    accuracy = "mean_token_accuracy"
 
     def __init__(
         self,
@@ -87,25 +94,30 @@ class TextTask(Task):
         kind: str = "auto",
         fused_head: str = "auto",
         tokenizer: PreTrainedTokenizerBase | None = None,
+        formatting_func: Callable[[dict[str, Any]], str] | None = None,
     ) -> None:
         _refuse_virtual_tokens(model)
         self.vocabularies = _vocabularies(unwrap(model).config)
         self.kind: Kind = text_task(unwrap(model).config) if kind == "auto" else kind  # type: ignore[assignment]
         self.fused_head = fused_head
         self.tokenizer = None if tokenizer is None else with_padding(tokenizer)
+        self.formatting_func = formatting_func
         # by the type of the model that is called: the bare one, or one wrapped for several processes
         self._fusable: dict[type, bool] = {}
 
-    def prepare(self, dataset: Any, config: CLUEConfig, name: str) -> Any:
+    def prepare(self, dataset: Any, config: CLUEConfig, name: str, training: bool = False) -> Any:
         if self.tokenizer is not None:
-            dataset = prepare_text_dataset(dataset, self.tokenizer, self.kind, config, name)
+            options = (self.formatting_func, training)
+            dataset = prepare_text_dataset(dataset, self.tokenizer, self.kind, config, name, *options)
         check_tokens(dataset, self.vocabularies, name)
         return dataset
 
     def collator(self, config: CLUEConfig) -> Any:
         if self.tokenizer is None:
             return None
-        return DataCollatorForSeq2Seq(self.tokenizer, pad_to_multiple_of=config.pad_to_multiple_of)
+        packs = config.packing or config.eval_packing
+        collator = PackingCollator if packs else DataCollatorForSeq2Seq
+        return collator(self.tokenizer, pad_to_multiple_of=config.pad_to_multiple_of)
 
     def predict(
         self, model: nn.Module, inputs: dict[str, Any], objective: Objective, return_outputs: bool = False
@@ -129,7 +141,9 @@ class TextTask(Task):
         logits, targets = self._aligned(outputs, labels)[kept], labels[kept]
         error, entropy = error_and_entropy(logits, targets)
         example = _example_of_each_label(labels)[kept]
-        return Prediction(error, entropy, example, len(labels), targets, logits, outputs if return_outputs else None)
+        outputs = outputs if return_outputs else None
+        correct = logits.detach().argmax(-1) == targets
+        return Prediction(error, entropy, example, len(labels), targets, logits, outputs, correct=correct)
 
     def describe(
         self, model: nn.Module, inputs: dict[str, Any], passes: int = 1, temperature: Temperature | None = None
@@ -193,7 +207,13 @@ class TextTask(Task):
         kept = [self._targets(batch) != -100 for batch in batches]
         return torch.stack([torch.stack([rows.sum(), rows.any(-1).sum()]) for rows in kept]).sum(0)
 
+    def count_tokens(self, batches: list[dict[str, Any]]) -> torch.Tensor | None:
+        counts = [_count_tokens(batch) for batch in batches]
+        return None if any(count is None for count in counts) else torch.stack(counts).sum()  # type: ignore[arg-type]
+
     def generation_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        if is_packed(inputs):
+            raise UserError("Nothing can be generated for packed rows: leave out eval_packing.")
         dropped = ("labels", "shift_labels", "decoder_input_ids", "decoder_attention_mask", "position_ids")
         kept = {name: value for name, value in inputs.items() if name not in dropped}
         return kept if self.kind == "seq2seq" else self._prompts(inputs)
@@ -225,6 +245,8 @@ class TextTask(Task):
         has_decoder_inputs = any(rest.get(name) is not None for name in ("decoder_input_ids", "decoder_inputs_embeds"))
         if self.kind == "seq2seq" and not has_decoder_inputs:
             rest["decoder_input_ids"] = unwrap(model).prepare_decoder_input_ids_from_labels(labels=inputs["labels"])
+        if self.kind == "causal" and is_packed(rest):
+            rest["use_cache"] = False  # with a cache, transformers does not look for packed sequences
         return rest, self._targets(inputs)
 
     def _hidden(self, model: nn.Module, base: Any, inputs: dict[str, Any], labels: torch.Tensor) -> torch.Tensor:
@@ -247,6 +269,15 @@ class TextTask(Task):
             if reason is not None and self.fused_head == "auto":
                 logger.warning(f"The output layer is not fused with the loss, which runs on the logits: {reason}.")
         return self._fusable[type(model)]
+
+
+def _count_tokens(batch: dict[str, Any]) -> torch.Tensor | None:
+    if is_packed(batch):
+        return count_packed_tokens(batch["position_ids"])
+    if batch.get("attention_mask") is not None:
+        return batch["attention_mask"].sum()
+    ids = batch.get("input_ids")
+    return None if ids is None else torch.tensor(ids.numel(), device=ids.device)
 
 
 def _example_of_each_label(labels: torch.Tensor) -> torch.Tensor:

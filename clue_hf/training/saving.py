@@ -41,6 +41,7 @@ FIXED = (
     "focal_gamma", "cals_margin", "maxsup_weight", "nll_beta", "mc_samples", "plain_mc_samples", "variance_head",
     "label_smoothing_factor",
     "per_device_train_batch_size", "gradient_accumulation_steps", "seed", "data_seed", "train_sampling_strategy",
+    "packing",
 )  # fmt: skip
 #: What torch raises for a file that it does not load.
 UNREADABLE = (pickle.UnpicklingError, RuntimeError, EOFError)

@@ -35,7 +35,8 @@ def watched(trainer, name=None):
     trainer.train()
     if name is not None:
         GRADIENTS[name] = watch.gradients[0]
-    return [(line["loss"], line["grad_norm"], line["error"]) for line in log_lines(trainer)]
+    names = ("loss", "grad_norm", "error", "mean_token_accuracy", "num_tokens")
+    return [[line[name] for name in names if name in line] for line in log_lines(trainer)]
 
 
 def layouts(folder, world):

@@ -137,7 +137,7 @@ def test_a_byte_tokenizer(config):
 
 
 def test_chats_need_a_template(config):
-    chats = pairs(messages=[[{"role": "user", "content": "hi"}]])
+    chats = pairs(messages=[[{"role": "assistant", "content": "hi"}]])
     with pytest.raises(UserError, match="no chat template"):
         prepare_text_dataset(chats, make_tokenizer(False), "causal", config(), "train")
 

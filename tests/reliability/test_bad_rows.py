@@ -307,6 +307,31 @@ def test_classes_of_two_files_are_the_same_where_rows_of_one_are_left_out(here, 
     assert data.bad_rows.summaries()[0].endswith(": 1 of 48 rows skipped.")
 
 
+ANSWERED = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+SAID = [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "hello"}]
+
+
+@pytest.mark.parametrize(("name", "good", "bad", "problem"), [
+    ("messages", ANSWERED, ANSWERED[:1], "a chat without an assistant turn"),
+    ("messages", ANSWERED, [], "no chat"),
+    ("conversations", SAID, SAID[:1], "a chat without an assistant turn"),
+    ("completion", ANSWERED[1:], ANSWERED[:1], "a chat without an assistant turn"),
+])  # fmt: skip
+def test_chats_that_teach_nothing(here, name, good, bad, problem):
+    rows = [{name: bad if row == 7 else good, "row": row} for row in range(40)]
+    rows = [{**row, "prompt": ANSWERED[:1]} for row in rows] if name == "completion" else rows
+    write_lines("chats.jsonl", rows)
+    with pytest.raises(UserError, match=rf"row 7 \(counted from 0\) has {problem}.* in column '{name}'"):
+        load_splits(DataArguments(train_file="chats.jsonl", **WHOLE), None, None)
+    data = DataArguments(train_file="chats.jsonl", on_bad_row="skip", **WHOLE)
+    assert load_splits(data, None, None)["train"]["row"] == [row for row in range(40) if row != 7]
+    if bad and name != "completion":  # where every token is learned
+        assert (
+            len(load_splits(DataArguments(train_file="chats.jsonl", **WHOLE), None, None, answers=False)["train"])
+            == 40
+        )
+
+
 def as_png(pixels):
     picture = io.BytesIO()
     Image.fromarray(pixels).save(picture, "PNG")

@@ -98,6 +98,21 @@ def test_clue_is_the_formula_on_the_models_own_logits(kind):
     assert summary["calibration"] == pytest.approx(((error - entropy)[kept] ** 2).mean().item(), rel=1e-5)
 
 
+@pytest.mark.parametrize("fused", ["on", "off"])
+def test_the_accuracy_is_the_share_of_labels_with_the_largest_logit(kind, fused):
+    model, batch = make_model(kind), make_batch(kind)
+    if kind == "t5":  # the same inputs for other labels
+        batch["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(labels=batch["labels"])
+    outputs, labels = model(**batch).logits.argmax(-1), batch["labels"]
+    outputs, labels = (outputs[:, :-1], labels[:, 1:]) if kind in CAUSAL else (outputs, labels)
+    kept, chosen = labels != -100, torch.rand(labels.shape) < 0.5
+    labels[kept & chosen] = outputs[kept & chosen]
+    right = (outputs == labels)[kept].double().mean().item()
+    assert 0.2 < right < 0.8
+    _, rows, _ = loss_and_gradients(model, kind, CLUE(0.7), fused, batch)
+    assert summarize(rows.sum(0), accuracy="accuracy")["accuracy"] == pytest.approx(right, abs=1e-6)
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_t5_heads_tied_and_untied_scaled_and_not(tied):
     model = make_model("t5", tie_word_embeddings=tied)
