@@ -4,7 +4,7 @@ READY := .venv/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help setup quickstart test test-all test-versions lint bench bench-packing bench-peer results-multi30k results-tatoeba results-xsum results-smollm2 \
-	results-opus-mt results-opus-mt-tuned results-multi30k-calibrated results-flan-t5 results-conformal \
+	results-opus-mt results-opus-mt-tuned results-multi30k-calibrated results-tatoeba-learned results-flan-t5 results-conformal \
 	results-images results-tables clean
 
 help:  ## show this list
@@ -98,6 +98,16 @@ results-tatoeba: $(READY)  ## compare CE with CLUE on Tatoeba (TATOEBA=file): ha
 	$(BIN)/clue-hf compare configs/t5_from_scratch.yaml $(ONCE) --train_file $(TATOEBA) $(EN_FR) --seeds $(SEEDS) \
 		--validation_fraction 0.01 --test_fraction 0.01 --max_train_samples 64000 --max_eval_samples 1000 \
 		--plain_steps 1000 --max_steps 1300 --methods ce,clue --output_dir out/tatoeba
+
+HELD_OUT_TATOEBA = --train_file $(TATOEBA) $(EN_FR) --validation_fraction 0.05 --test_fraction 0.05
+
+results-tatoeba-learned: $(READY)  ## the same with larger held-out splits: calibrated, and a learned score
+	$(BIN)/clue-hf compare configs/t5_from_scratch.yaml $(ONCE) $(HELD_OUT_TATOEBA) --seeds 1 --max_train_samples 64000 \
+		--max_eval_samples 1000 --plain_steps 1000 --max_steps 1300 --methods ce,auto --output_dir out/tatoeba_held_out
+	$(BIN)/clue-hf calibrate out/tatoeba_held_out/cells/ce/seed-42/model $(HELD_OUT_TATOEBA) --max_eval_samples 6000 \
+		--split validation --quality chrf --scorer learned --output_dir out/tatoeba_learned
+	$(BIN)/clue-hf evaluate out/tatoeba_learned $(HELD_OUT_TATOEBA) --max_eval_samples 6000 --split test --quality chrf \
+		--scorers learned,msp --report_dir out/tatoeba_learned_report
 
 results-xsum: $(READY)  ## compare CE with CLUE on a few thousand summaries (XSUM=file): a small model, a small set
 	$(BIN)/clue-hf compare configs/t5_from_scratch.yaml $(ONCE) --train_file $(XSUM) --quality rouge2 --seeds $(SEEDS) \
