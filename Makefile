@@ -118,10 +118,11 @@ FEW = --max_eval_samples 256 --max_target_length 40 --scorers msp perplexity mea
 
 results-smollm2: $(READY)  ## SmolLM2-135M with LoRA, CE and CLUE, on Multi30k (SMOLLM2=folder, MULTI30K=file)
 	$(BIN)/clue-hf compare configs/smollm2_lora.yaml --model_name_or_path $(SMOLLM2) --train_file $(MULTI30K) $(EN_FR) \
-		$(MULTI30K_SPLITS) --max_train_samples 4000 $(FEW) --seeds 1 --methods ce,clue,auto,clue+auto \
+		$(MULTI30K_SPLITS) --max_train_samples 4000 $(FEW) --seeds 1 --methods ce,auto,clue,clue+auto \
 		--disable_tqdm true --output_dir out/smollm2
 	$(BIN)/clue-hf evaluate $(SMOLLM2) --config configs/smollm2_lora.yaml --train_file $(MULTI30K) $(EN_FR) \
-		$(MULTI30K_SPLITS) $(FEW) --compare out/smollm2/cells/clue/seed-42/model --report_dir out/smollm2/before
+		$(MULTI30K_SPLITS) --max_eval_samples 64 --num_samples 5 --max_target_length 40 \
+		--compare out/smollm2/cells/clue/seed-42/model --report_dir out/smollm2/before
 
 NEWS ?= news_en_fr.jsonl.gz
 OPUS_MT ?= Helsinki-NLP/opus-mt-en-fr
