@@ -55,7 +55,9 @@ def test_fused_equals_logits(kind, level, clue_gradient):
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
-@pytest.mark.parametrize("objective", [Brier(), EAFT(), DFT(), MaxSup(0.3), LabelSmoothing(0.2)], ids=lambda made: type(made).__name__)
+@pytest.mark.parametrize(
+    "objective", [Brier(), EAFT(), DFT(), MaxSup(0.3), LabelSmoothing(0.2)], ids=lambda made: type(made).__name__
+)
 def test_other_objectives_fused_equal_logits(kind, objective):
     fused = loss_and_gradients(make_model(kind), kind, objective, "on")
     plain = loss_and_gradients(make_model(kind), kind, objective, "off")
