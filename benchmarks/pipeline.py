@@ -29,6 +29,8 @@ from clue_hf.predictors.text import TextPredictor
 AT_MOST = 1.15
 CALIBRATED_AT_MOST = {"temperature": 1.05, "temperature_head": 1.10}
 VOCABULARY, WIDTH, LAYERS, LENGTH = 32_128, 512, 4, 16
+#: Standard deviation of the logits: with far larger ones, probabilities underflow as no trained model's do.
+LOGIT_STD = 3.0
 Texts = Callable[[], list[str]]
 
 
@@ -48,7 +50,7 @@ def make_gpt2(tokenizer: Any) -> Any:
 def use_words(model: Any, tokenizer: Any) -> None:
     """Lets only tokens come that the tokenizer knows, and none that ends a text."""
     weight = model.get_output_embeddings().weight
-    weight.normal_()
+    weight.normal_(std=LOGIT_STD / WIDTH**0.5)
     weight[len(tokenizer) :] = 0
     weight[tokenizer.all_special_ids] = 0
 
@@ -129,7 +131,8 @@ def main() -> None:
         ["model", "batch size", "", "per text", "beside", "ratio", "at most"],
         rows,
         f"{arguments.texts} sources (a quarter of them at batch size 1), {LENGTH} new tokens each, {LAYERS} layers of "
-        f"width {WIDTH}, a vocabulary of {VOCABULARY:,}, random weights, float32. The pipeline's scorer is "
+        f"width {WIDTH}, a vocabulary of {VOCABULARY:,}, random weights, logits with a standard deviation "
+        f"of {LOGIT_STD:g}, float32. The pipeline's scorer is "
         "perplexity: all single-pass scorers read what is known of each token anyway. An evaluation has the default "
         "scorers, ten samples of each source included, also scores its reference, with a token calibrator also "
         "without it, and judges by chrF. From texts to texts, without loading, processor time on one thread; "

@@ -35,6 +35,8 @@ CHUNK_SIZE = 256
 BLOCK_ELEMENTS = 2**18
 # Stands for ln 0: a column at -inf keeps probability 0, and 0 * FLOOR is 0 where 0 * -inf would be NaN.
 FLOOR = -1e30
+# The same where logits are divided by a temperature: finite beside the least exponential that is not subnormal.
+DIVIDED_FLOOR = -1e4
 SUM_SQUARED, MAX_LOG, MEAN_LOG = ROW_STATISTICS
 
 
@@ -277,9 +279,17 @@ def linear_logits(
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
+def shift_(logits: torch.Tensor) -> torch.Tensor:
+    """Shifts the logits of some rows in place, so that the largest of each is 0; none is below `DIVIDED_FLOOR`."""
+    return logits.sub_(logits.amax(-1, keepdim=True)).clamp_(min=DIVIDED_FLOOR)
+
+
 def divided(logits: torch.Tensor, hidden: torch.Tensor | None, temperature: Temperature | None) -> torch.Tensor:
     """The logits of some rows divided, in place, by the temperature of each, where there is one."""
-    return logits if temperature is None else logits.div_(temperature(hidden, logits).unsqueeze(1))
+    for block in row_blocks(logits) if temperature is not None else ():
+        part = None if hidden is None else hidden[block]
+        logits[block].mul_(1 / temperature(part, logits[block]).unsqueeze(1))  # type: ignore[misc]
+    return logits
 
 
 def row_blocks(logits: torch.Tensor) -> Iterator[slice]:
@@ -302,9 +312,9 @@ def _reduce_rows(
             mean[block] = shifted.mean(-1)  # before the floor: with a column at -inf it is -inf
         exponential = shifted.clamp_(min=FLOOR).exp()
         total[block] = exponential.sum(-1)
-        weighted[block] = torch.linalg.vecdot(exponential, shifted)
         if SUM_SQUARED in row_statistics:
             squared[block] = torch.linalg.vecdot(exponential, exponential)
+        weighted[block] = exponential.mul_(shifted).sum(-1)  # in place: a third array would not fit into the cache
     log_sum = total.log()
     reduced = {
         "error": log_sum - logits.gather(1, labels.unsqueeze(1)).squeeze(1),

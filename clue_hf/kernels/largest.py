@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
+
+
+#: Entries of a group, about: wide enough for vector instructions, narrow enough for a search inside one group.
+WIDTH = 1024
 
 
 def argmax_rows(rows: torch.Tensor) -> torch.Tensor:
@@ -33,7 +35,7 @@ def two_largest(rows: torch.Tensor) -> torch.Tensor:
 
 
 def _grouped(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rows as about sqrt(n) groups of sqrt(n) entries, and the few entries that are left."""
-    width = math.isqrt(rows.shape[1])
+    """The rows as groups of equal width, and the entries that are left."""
+    width = min(WIDTH, rows.shape[1])
     whole = rows.shape[1] // width * width
     return rows[:, :whole].unflatten(1, (-1, width)), rows[:, whole:]

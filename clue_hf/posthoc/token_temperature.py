@@ -19,7 +19,7 @@ from scipy.optimize import brentq
 from transformers.utils.logging import tqdm
 
 from ..errors import UserError
-from ..kernels.fused_linear import CHUNK_SIZE, compute_dtype, linear_logits, row_blocks
+from ..kernels.fused_linear import CHUNK_SIZE, compute_dtype, linear_logits, row_blocks, shift_
 from ..kernels.largest import two_largest
 from ..models.kind import unwrap
 from ..tasks.head import read_head
@@ -112,10 +112,10 @@ class TokenCurves:
         scales = torch.linspace(-LIMIT, LIMIT, GRID, dtype=torch.float64).exp().tolist()
         with tqdm(total=len(tokens), desc="Fitting temperatures", unit=" tokens", leave=False) as bar:
             for rows, logits in tokens.chunks():
-                scalars[rows] = _scalars(logits)
                 for block in row_blocks(logits):
                     part = slice(rows.start + block.start, min(rows.start + block.stop, rows.stop))
-                    shifted = logits[block].sub_(logits[block].amax(-1, keepdim=True))
+                    shifted = shift_(logits[block])
+                    scalars[part] = _scalars(shifted)
                     label[part] = shifted.gather(1, tokens.labels[part].unsqueeze(1)).squeeze(1)
                     counts, centres = _histogram(shifted)
                     for point, scale in enumerate(scales):
@@ -317,13 +317,10 @@ STORED_TOKEN_CALIBRATORS: dict[str, Any] = {kind.name: kind for kind in (TokenTe
 
 def _scalars(logits: torch.Tensor) -> torch.Tensor:
     """Top log-probability, margin to the second, and entropy of each row."""
-    parts = [logits.new_empty(0, SCALARS)]
-    for block in row_blocks(logits):
-        top = two_largest(logits[block])
-        shifted = (logits[block] - top[:, :1]).clamp_(min=MIN_LOG_RATIO)
-        weight = shifted.exp()
-        total = weight.sum(-1)
-        log_sum = total.log()
-        entropy = log_sum - torch.linalg.vecdot(weight, shifted) / total
-        parts.append(torch.stack([-log_sum, top[:, 0] - top[:, -1], entropy], 1))
-    return torch.cat(parts)
+    top = two_largest(logits)
+    # where the largest is 0 already, one array less: with more of them the cache is too small
+    shifted = shift_(logits.clone()) if top[:, 0].any() else logits
+    weight = shifted.exp() if shifted.amin() > MIN_LOG_RATIO else shifted.clamp(min=MIN_LOG_RATIO).exp_()
+    total = weight.sum(-1)
+    log_sum = total.log()
+    return torch.stack([-log_sum, top[:, 0] - top[:, -1], log_sum - weight.mul_(shifted).sum(-1) / total], 1)

@@ -23,7 +23,7 @@ from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessorList
 from transformers.modeling_outputs import BaseModelOutput
 
 from ..errors import UserError
-from ..kernels.fused_linear import BLOCK_ELEMENTS, CHUNK_SIZE, Temperature, compute_dtype, linear_logits
+from ..kernels.fused_linear import BLOCK_ELEMENTS, CHUNK_SIZE, Temperature, compute_dtype, linear_logits, shift_
 from ..kernels.largest import argmax_rows
 from ..models.kind import unwrap
 from ..tasks.head import head_replaced, read_head
@@ -107,13 +107,23 @@ def groups_of(vocabulary: int) -> tuple[int, int]:
     return -(-vocabulary // width), width
 
 
+def best_tokens(logits: torch.Tensor, greedy: torch.Tensor) -> torch.Tensor:
+    """The most likely token of the rows that are greedy, anything for the others."""
+    if greedy.all():
+        return argmax_rows(logits)
+    best = torch.zeros_like(greedy, dtype=torch.long)
+    best[greedy] = argmax_rows(logits[greedy])
+    return best
+
+
 def choose(
     logits: torch.Tensor,
     noise: torch.Tensor,
     greedy: torch.Tensor,
     warp: Warper | None = None,
     processed: torch.Tensor | None = None,
-    best: torch.Tensor | None = None,
+    temperature: Temperature | None = None,
+    hidden: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """
     A token per row, and its error, the entropy, the best token's probability and whether this is it: (rows, 4).
@@ -126,16 +136,15 @@ def choose(
         noise (`torch.Tensor` of shape `(rows, groups + width)`):
             Standard exponential random numbers.
         greedy (`torch.Tensor` of shape `(rows,)`):
-            Rows that take the `best` token instead.
+            Rows that take their most likely token instead, which no temperature changes.
         warp (`Callable`, *optional*):
             Changes the logits that are drawn from (temperature, top-k ...), not the statistics of the token.
         processed (`torch.Tensor` of shape `(rows, vocabulary)`, *optional*):
             Logits that all tokens are chosen from instead; the statistics stay those of `logits`.
-        best (`torch.Tensor` of shape `(rows,)`, *optional*):
-            The token of each row with the largest of them, where it is known.
+        temperature (`Callable`, *optional*), hidden (`torch.Tensor` of shape `(rows, features)`, *optional*):
+            What all logits are divided by, from what the output layer was applied to and the logits.
     """
-    if best is None:
-        best = argmax_rows(logits if processed is None else processed)
+    best = best_tokens(logits if processed is None else processed, greedy)
     rows, vocabulary = logits.shape
     groups, width = groups_of(vocabulary)
     tokens = torch.empty(rows, dtype=torch.long, device=logits.device)
@@ -148,15 +157,20 @@ def choose(
         masses = padded[: len(shifted)]
         likely = masses[:, :vocabulary]
         source = shifted if processed is None else processed[block]
+        shift_(shifted)
+        if temperature is not None:
+            inverse = 1 / temperature(None if hidden is None else hidden[block], shifted).unsqueeze(1)
+            for part in (shifted,) if source is shifted else (shifted, source):
+                part.mul_(inverse)
         warped = source if warp is None else warp(source.clone())
-        shifted.sub_(shifted.amax(-1, keepdim=True)).clamp_(min=MIN_LOG_RATIO)
-        torch.exp(shifted, out=likely)
-        total, weighted = likely.sum(-1), torch.linalg.vecdot(likely, shifted)
+        torch.exp(shifted.clamp_(min=MIN_LOG_RATIO), out=likely)
+        total = likely.sum(-1)
         if greedy[block].all():
             token = best[block]
         else:
             if warped is not shifted:
-                torch.exp(warped - warped.amax(-1, keepdim=True), out=likely)
+                masses = (warped - warped.amax(-1, keepdim=True)).exp_()
+                masses = nn.functional.pad(masses, (0, groups * width - vocabulary))
             by_group = masses.view(len(shifted), groups, width)
             group = (by_group.sum(-1) / noise[block, :groups]).argmax(-1)
             inside = by_group[torch.arange(len(shifted), device=logits.device), group]
@@ -165,6 +179,7 @@ def choose(
             )
         log_sum, chosen = total.log(), shifted.gather(1, token.unsqueeze(1)).squeeze(1)
         tokens[block] = token
+        weighted = shifted.mul_(likely).sum(-1)  # in place: a third array would not fit into the cache
         entropy = (log_sum - weighted / total).clamp(min=0)
         statistics[block] = torch.stack([log_sum - chosen, entropy, (-log_sum).exp(), (chosen == 0).to(entropy)], -1)
     return tokens, statistics
@@ -279,12 +294,8 @@ class Decoder:
             chunk = hidden[rows].to(self.dtype)
             logits = linear_logits(chunk, weight, bias, buffer)
             processed: Any = processors(tokens_so_far[rows], logits.clone()) if processors else None  # type: ignore
-            best = argmax_rows(logits if processed is None else processed)  # whatever a temperature may round
-            if self.temperature is not None:
-                divisor = self.temperature(chunk, logits).unsqueeze(1)
-                logits.div_(divisor)
-                processed = None if processed is None else processed.div_(divisor)
-            parts.append(choose(logits, noise[rows], greedy[rows], self.warp, processed, best))
+            chosen = choose(logits, noise[rows], greedy[rows], self.warp, processed, self.temperature, chunk)
+            parts.append(chosen)
         tokens, statistics = map(torch.cat, zip(*parts, strict=True))
         return tokens, statistics
 
