@@ -4,7 +4,7 @@ READY := .venv/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help setup quickstart test test-all test-versions lint bench bench-packing bench-peer results-multi30k results-tatoeba results-xsum results-smollm2 \
-	results-opus-mt results-opus-mt-tuned results-multi30k-calibrated results-tatoeba-learned results-flan-t5 results-conformal \
+	results-opus-mt results-opus-mt-tuned results-opus-mt-alphas results-multi30k-calibrated results-tatoeba-learned results-flan-t5 results-conformal \
 	results-images results-tables clean
 
 help:  ## show this list
@@ -145,6 +145,12 @@ results-opus-mt-tuned: out/data/tatoeba.jsonl  ## fine-tune opus-mt-en-fr on Tat
 		--scorers msp perplexity mean_token_entropy pmi cpmi --seeds $(SEEDS) --disable_tqdm true \
 		--output_dir out/opus_mt_tatoeba
 
+results-opus-mt-alphas: out/data/tatoeba.jsonl  ## other weights and gradients of CLUE there, one seed, after results-opus-mt-tuned
+	mkdir -p out/opus_mt_tatoeba/cells out/opus_mt_alphas && ln -sfn ../opus_mt_tatoeba/cells out/opus_mt_alphas/cells
+	$(BIN)/clue-hf compare configs/opus_mt_tatoeba.yaml --model_name_or_path $(OPUS_MT) --train_file out/data/tatoeba.jsonl \
+		--methods ce,clue:alpha=0.5,clue,clue:alpha=0.99,clue:clue_gradient=error,clue:alpha=0.5:clue_gradient=error \
+		--scorers msp perplexity mean_token_entropy pmi cpmi --seeds 1 --disable_tqdm true --output_dir out/opus_mt_alphas
+
 HELD_OUT = --train_file out/data/multi30k.jsonl $(EN_FR) --split_column split
 
 results-multi30k-calibrated: out/data/multi30k.jsonl  ## CE and CLUE on Multi30k, calibrated on 3,914 held-out pairs
@@ -176,19 +182,21 @@ results-images: $(READY)  ## compare all methods on CIFAR-10 (CIFAR10=file.npz):
 	$(BIN)/clue-hf compare configs/binary_cat_cifar10.yaml $(SMALL) --train_file $(CIFAR10) --num_train_epochs 30 \
 		--plain_epochs 20 --methods ce,clue,ce_pe,euat,cals,isotonic,ensemble,deup --output_dir out/cifar10_binary
 
-results-conformal: $(READY)  ## prediction sets on CIFAR-10, as it is and with noise (CIFAR10=file.npz)
-	for sets in lac aps; do $(BIN)/clue-hf compare configs/resnet18_cifar10.yaml $(SMALL) --train_file $(CIFAR10) \
-		--max_train_samples 5000 --num_train_epochs 15 --plain_epochs 10 --methods ce,clue,isotonic,temperature \
-		--corruption gaussian_noise --severity 3 --conformal $$sets --coverage 0.9 \
-		--output_dir out/cifar10_conformal/$$sets || exit 1; done
-
 BOSTON ?= boston.csv
 TAXI ?= nyc_taxi.csv.gz
+
+results-conformal: $(READY)  ## prediction sets on CIFAR-10, as it is and with noise, and intervals on Boston Housing (CIFAR10=, BOSTON=)
+	for sets in lac aps; do $(BIN)/clue-hf compare configs/resnet18_cifar10.yaml $(SMALL) --train_file $(CIFAR10) \
+		--max_train_samples 5000 --num_train_epochs 15 --plain_epochs 10 --methods ce,clue,isotonic,temperature \
+		--corruption gaussian_noise --severity 3 --conformal $$sets --coverage 0.9 --output_dir out/cifar10_conformal \
+		&& mkdir -p out/cifar10_$$sets && cp out/cifar10_conformal/*.md out/cifar10_$$sets || exit 1; done
+	$(BIN)/clue-hf compare configs/boston.yaml --train_file $(BOSTON) --methods mse,clue,nll:plain_epochs=0,quantile \
+		--conformal scaled --coverage 0.9 --seeds 5 --disable_tqdm true --output_dir out/boston_conformal
 
 results-tables: $(READY)  ## compare all methods on Boston Housing and taxi fares (BOSTON=, TAXI=): half an hour, resumable
 	$(BIN)/clue-hf compare configs/boston.yaml --train_file $(BOSTON) --methods mse,clue,clue:clue_gradient=uncertainty \
 		clue:alpha=0.5,clue:alpha=0.1,mse_pe,nll:plain_epochs=0,clue:mc_samples=5,clue:mc_samples=10,clue:mc_samples=50 \
-		quantile,ensemble,deup --conformal scaled --seeds 5 --output_dir out/boston --disable_tqdm true
+		quantile,ensemble,deup --seeds 5 --output_dir out/boston --disable_tqdm true
 	$(BIN)/clue-hf compare configs/nyc_taxi.yaml --train_file $(TAXI) --config_overrides hidden_size=64,num_blocks=2 \
 		--learning_rate 0.01 --num_train_epochs 15 --plain_epochs 10 --methods mse,clue,clue:clue_gradient=uncertainty \
 		clue:alpha=0.5,mse_pe,nll:plain_epochs=0,clue:mc_samples=5,clue:mc_samples=10,clue:mc_samples=50 \
