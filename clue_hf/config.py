@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 import textwrap
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, make_dataclass
 from typing import Any, TypeVar
 
 import torch
-from transformers import Seq2SeqTrainingArguments
+from transformers import Seq2SeqTrainingArguments, TrainingArguments
 
 from .functional import GRADIENTS, check_choice, check_fraction
 from .objectives import OBJECTIVES
@@ -17,6 +17,8 @@ from .settings import check_minimum, check_trl_settings, setting
 
 
 _Config = TypeVar("_Config")
+#: Settings that scripts written for transformers (run_translation.py) declare themselves, as options of their own.
+SCRIPT_SETTINGS = ("source_prefix", "max_source_length", "max_target_length", "preprocessing_num_workers")
 TASKS = ("auto", "seq2seq", "causal", "classification", "regression")
 
 
@@ -28,6 +30,13 @@ def _document_fields(config: type[_Config]) -> type[_Config]:
         lines.append(f"    {name} (`{type_.removesuffix(' | None')}`, *optional*{default}):")
         lines += textwrap.wrap(settings[name].metadata["help"], 110, initial_indent=" " * 8, subsequent_indent=" " * 8)
     config.__doc__ = "\n".join([inspect.cleandoc(config.__doc__ or ""), "", "Args:", *lines, ""])
+    return config
+
+
+def _left_to_scripts(config: type[_Config]) -> type[_Config]:
+    """Hides [`SCRIPT_SETTINGS`] from a HfArgumentParser. They stay arguments of the config, whose init is made."""
+    for name in SCRIPT_SETTINGS:
+        config.__dataclass_fields__[name].init = False  # type: ignore[attr-defined]
     return config
 
 
@@ -45,6 +54,7 @@ def _explain_trl_settings(config: type[_Config]) -> type[_Config]:
 
 
 @_explain_trl_settings
+@_left_to_scripts
 @_document_fields
 @dataclass
 class CLUEConfig(Seq2SeqTrainingArguments):
@@ -170,6 +180,14 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         self._settle_lengths()
         self._check_packing()
 
+    @classmethod
+    def from_arguments(cls, arguments: TrainingArguments) -> CLUEConfig:
+        """The settings of transformers' own arguments, completed by the defaults of a [`CLUEConfig`]."""
+        return cls(**{field.name: getattr(arguments, field.name) for field in fields(arguments) if field.init})
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), **{name: getattr(self, name) for name in SCRIPT_SETTINGS}}
+
     def check_objective(self) -> None:
         """Raises a `ValueError` that names the setting where one is wrong; settles what follows from the objective."""
         check_choice("task", self.task, TASKS)
@@ -255,3 +273,15 @@ class CLUEConfig(Seq2SeqTrainingArguments):
             raise ValueError(
                 "`sortish_sampler` has no effect in transformers 5. Use train_sampling_strategy='group_by_length'."
             )
+
+
+#: The same with [`SCRIPT_SETTINGS`] as options: what the commands of this package parse.
+CommandConfig = make_dataclass(
+    "CommandConfig",
+    [
+        (name, CLUEConfig.__annotations__[name], setting(getattr(CLUEConfig, name), field.metadata["help"]))
+        for name, field in CLUEConfig.__dataclass_fields__.items()
+        if name in SCRIPT_SETTINGS
+    ],
+    bases=(CLUEConfig,),
+)

@@ -34,8 +34,8 @@ class Prediction:
             Examples in the batch, with or without items.
         labels (`torch.Tensor` of shape `(items,)`, *optional*), logits (of shape `(items, classes)`, *optional*):
             For objectives with `needs_logits` or `row_statistics`.
-        outputs (`torch.Tensor`, *optional*):
-            All the logits of the batch, if requested.
+        outputs (`dict[str, Any]`, *optional*):
+            What the model returns for the batch, its logits among it, if requested.
         row (`torch.Tensor` of shape `(items,)`, *optional*):
             Which row of the training data each item comes from, for objectives with `needs_row`.
         correct (`torch.Tensor` of shape `(items,)`, *optional*):
@@ -48,7 +48,7 @@ class Prediction:
     num_examples: int
     labels: torch.Tensor | None = None
     logits: torch.Tensor | None = None
-    outputs: torch.Tensor | None = None
+    outputs: dict[str, Any] | None = None
     row: torch.Tensor | None = None
     correct: torch.Tensor | None = None
 
@@ -103,6 +103,11 @@ def describe_items(kept: torch.Tensor, statistics: tuple[torch.Tensor, ...]) -> 
     return described
 
 
+def with_loss(outputs: dict[str, Any], loss: torch.Tensor) -> dict[str, Any]:
+    """What a model returns, with the loss before the rest, as a model that computes its own loss has it."""
+    return type(outputs)(**{"loss": loss, **outputs})
+
+
 def summarize(sums: torch.Tensor, num_classes: int | None = None, accuracy: str | None = None) -> dict[str, float]:
     """
     Item-weighted means from added-up [`STATISTICS`]: loss, error, uncertainty, calibration and, under the name
@@ -126,6 +131,8 @@ class Task(ABC):
     num_classes: int | None = None
     #: Name of the share of correct items in the log, where it is logged.
     accuracy: str | None = None
+    #: Whether batches are made by a user's own collator: tokenised rows are left as they are for it.
+    has_own_collator = False
     _labels_checked = False
 
     def prepare(self, dataset: Any, config: CLUEConfig, name: str, training: bool = False) -> Any:

@@ -107,7 +107,7 @@ class TextTask(Task):
 
     def prepare(self, dataset: Any, config: CLUEConfig, name: str, training: bool = False) -> Any:
         if self.tokenizer is not None:
-            options = (self.formatting_func, training)
+            options = (self.formatting_func, training, self.has_own_collator)
             dataset = prepare_text_dataset(dataset, self.tokenizer, self.kind, config, name, *options)
         check_tokens(dataset, self.vocabularies, name)
         return dataset
@@ -135,10 +135,10 @@ class TextTask(Task):
             self.num_classes = head.weight.shape[0]
             return FusedPrediction(self._hidden(model, base, inputs, labels), head, labels)
 
-        outputs = model(**inputs)["logits"]
-        self.num_classes = outputs.shape[-1]
+        outputs = model(**inputs)
+        self.num_classes = outputs["logits"].shape[-1]
         kept = labels != -100
-        logits, targets = self._aligned(outputs, labels)[kept], labels[kept]
+        logits, targets = self._aligned(outputs["logits"], labels)[kept], labels[kept]
         error, entropy = error_and_entropy(logits, targets)
         example = _example_of_each_label(labels)[kept]
         outputs = outputs if return_outputs else None
