@@ -1,0 +1,386 @@
+"""Cases of the options of training."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from drop_in.material import (
+    PAD,
+    TOKENIZER,
+    classes,
+    make_bert,
+    make_data,
+    make_mixtral,
+    make_model,
+    texts,
+)
+from drop_in.sides import case, log, result, weights
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    DataCollatorForLanguageModeling,
+    HfArgumentParser,
+    Seq2SeqTrainingArguments,
+)
+
+
+MODELS, OPTIONS, ARGUMENTS, SAVING = "Models", "Options of training", "Arguments", "Saving and resuming"
+
+
+# ---- models: the log and the weights after three steps ----
+
+
+@case(MODELS, "T5: losses, gradient norms, weights", seq2seq=True)
+def t5(side):
+    return result(side.trained(make_model("t5"), **texts("t5")))
+
+
+@case(MODELS, "BART", seq2seq=True)
+def bart(side):
+    return result(side.trained(make_model("bart"), **texts("bart")))
+
+
+@case(MODELS, "GPT-2")
+def gpt2(side):
+    return result(side.trained(make_model("gpt2"), **texts("gpt2")))
+
+
+@case(MODELS, "Llama")
+def llama(side):
+    return result(side.trained(make_model("llama"), **texts("llama")))
+
+
+@case(MODELS, "mixture of experts (Mixtral) with its auxiliary loss")
+def mixtral(side):
+    return weights(side.trained(make_mixtral(), **texts("llama")))
+
+
+@case(MODELS, "BERT that classifies texts")
+def classifier(side):
+    return result(side.trained(make_bert(), **classes()))
+
+
+@case(MODELS, "BERT that predicts a number", note="`objective='mse'`")
+def regressor(side):
+    return result(side.trained(make_bert("numbers"), **classes("numbers")))
+
+
+@case(MODELS, "BERT that classifies tokens")
+def token_classifier(side):
+    return result(side.trained(make_bert("tokens"), **classes("tokens")))
+
+
+@case(MODELS, "masked language model, `DataCollatorForLanguageModeling`")
+def masked(side):
+    data = make_data("t5", 8).remove_columns("labels")
+    collator = DataCollatorForLanguageModeling(TOKENIZER, mlm_probability=0.5)
+    return result(side.trained(make_bert("masked"), train_dataset=data, data_collator=collator))
+
+
+@case(MODELS, "LoRA model made by `get_peft_model`", seq2seq=True)
+def lora(side):
+    from peft import LoraConfig, get_peft_model
+
+    torch.manual_seed(0)
+    model = get_peft_model(make_model("t5"), LoraConfig(target_modules=["q"], r=2, task_type="SEQ_2_SEQ_LM"))
+    return result(side.trained(model, **texts("t5")))
+
+
+@case(MODELS, "frozen parameters", seq2seq=True)
+def frozen(side):
+    model = make_model("t5")
+    model.encoder.requires_grad_(False)
+    return result(side.trained(model, **texts("t5")))
+
+
+class Plain(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 1)
+
+    def forward(self, x, labels=None):
+        return {"loss": ((self.layer(x) - labels) ** 2).mean()}
+
+
+@case(MODELS, "plain `nn.Module` that returns a loss", refused="needs a transformers model")
+def plain_module(side):
+    rows = [{"x": [1.0, 2.0], "labels": [1.0]}] * 8
+    return weights(side.trained(Plain(), train_dataset=rows))
+
+
+# ---- options ----
+
+
+@case(OPTIONS, "shuffled epochs (`num_train_epochs`)", seq2seq=True)
+def epochs(side):
+    return result(side.trained(make_model("t5"), max_steps=-1, num_train_epochs=2, **texts("t5")))
+
+
+@case(OPTIONS, "`gradient_accumulation_steps`, causal model")
+def accumulation(side):
+    return result(side.trained(make_model("gpt2"), gradient_accumulation_steps=2, **texts("gpt2")))
+
+
+def whole_batches(side):
+    data = {**texts("t5"), "data_collator": PAD}
+    options = {"train_sampling_strategy": "sequential", "max_grad_norm": 1e9}
+    trainer = side.trained(make_model("t5"), per_device_train_batch_size=8, **options, **data)
+    return [line["loss"] for line in log(trainer)[:-1]], weights(trainer)
+
+
+@case(OPTIONS, "`gradient_accumulation_steps`, T5", seq2seq=True, truth=whole_batches,
+      ours="the loss and the gradients of the same rows as one batch; stock adds up the means of the batches, "
+      "so that they grow with their number (transformers#47688)")  # fmt: skip
+def t5_accumulation(side):
+    options = {"train_sampling_strategy": "sequential", "max_grad_norm": 1e9, "gradient_accumulation_steps": 2}
+    trainer = side.trained(make_model("t5"), **options, **texts("t5"))
+    return [line["loss"] for line in log(trainer)[:-1]], weights(trainer)
+
+
+@case(OPTIONS, "`gradient_checkpointing`", seq2seq=True)
+def checkpointing(side):
+    return result(side.trained(make_model("t5"), gradient_checkpointing=True, **texts("t5")))
+
+
+@case(OPTIONS, "`label_smoothing_factor`", seq2seq=True)
+def label_smoothing(side):
+    return result(side.trained(make_model("t5"), label_smoothing_factor=0.1, **texts("t5")))
+
+
+@case(OPTIONS, "`label_smoothing_factor` with CLUE",
+      refused="`label_smoothing_factor` is not supported by the objective 'clue'")  # fmt: skip
+def smoothed_clue(side):
+    return side.config(label_smoothing_factor=0.1, objective="clue")
+
+
+@case(OPTIONS, "`neftune_noise_alpha`")
+def neftune(side):
+    return result(side.trained(make_model("gpt2"), neftune_noise_alpha=5.0, **texts("gpt2")))
+
+
+@case(OPTIONS, "`learning_rate`, `lr_scheduler_type`, `warmup_steps`", seq2seq=True)
+def schedule(side):
+    options = {"lr_scheduler_type": "cosine", "warmup_steps": 2, "max_steps": 5}
+    return result(side.trained(make_model("t5"), **options, **texts("t5")))
+
+
+@case(OPTIONS, "`weight_decay`, `max_grad_norm`, `adam_beta1`", seq2seq=True)
+def decay(side):
+    return result(side.trained(make_model("t5"), weight_decay=0.5, max_grad_norm=0.1, adam_beta1=0.5, **texts("t5")))
+
+
+@case(OPTIONS, "`optim='adafactor'`", seq2seq=True)
+def adafactor(side):
+    return result(side.trained(make_model("t5"), optim="adafactor", **texts("t5")))
+
+
+@case(OPTIONS, "`optim='adafactor'` with `optim_args`", seq2seq=True,
+      ours="the settings are used; stock ignores them")  # fmt: skip
+def adafactor_settings(side):
+    return weights(
+        side.trained(make_model("t5"), optim="adafactor", optim_args="scale_parameter=True", **texts("t5"))
+    )
+
+
+@case(OPTIONS, "`bf16` on a CPU", seq2seq=True)
+def bf16(side):
+    trainer = side.trained(make_model("t5"), bf16=True, **texts("t5"))
+    return [round(line["loss"], 1) for line in log(trainer)[:-1]]
+
+
+@case(OPTIONS, "`train_sampling_strategy='sequential'`", seq2seq=True)
+def sequential(side):
+    return result(side.trained(make_model("t5"), train_sampling_strategy="sequential", **texts("t5")))
+
+
+def order_of_rows(side, **settings):
+    rows = make_data("gpt2", 32)
+
+    def collate(examples):
+        seen.append([len(example["input_ids"]) for example in examples])
+        return PAD(examples)
+
+    seen = []
+    side.trained(make_model("gpt2"), train_dataset=rows, data_collator=collate, **settings)
+    return seen
+
+
+@case(OPTIONS, "`train_sampling_strategy='group_by_length'`",
+      ours="the order is a function of seed and epoch, so that a resumed training goes on with it; the batches are of "
+      "similar lengths as in stock")  # fmt: skip
+def group_by_length(side):
+    return order_of_rows(side, train_sampling_strategy="group_by_length")
+
+
+@case(OPTIONS, "`data_seed`")
+def data_seed(side):
+    return order_of_rows(side, data_seed=7)
+
+
+@case(OPTIONS, "`dataloader_num_workers`, `dataloader_drop_last`")
+def workers(side):
+    data = {**texts("gpt2"), "train_dataset": make_data("gpt2", 6)}
+    return result(side.trained(make_model("gpt2"), dataloader_num_workers=1, dataloader_drop_last=True, **data))
+
+
+@case(OPTIONS, "`remove_unused_columns=True` drops other columns", seq2seq=True)
+def unused_columns(side):
+    data = texts("t5")
+    data["train_dataset"] = data["train_dataset"].add_column("note", ["text"] * 8)
+    return result(side.trained(make_model("t5"), **data))
+
+
+@case(OPTIONS, "`auto_find_batch_size`")
+def batch_size(side):
+    from transformers import TrainerCallback
+
+    class Memory(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            if state.train_batch_size > 2:
+                raise RuntimeError("CUDA out of memory.")
+
+    trainer = side.trained(make_model("gpt2"), auto_find_batch_size=True, callbacks=[Memory()], **texts("gpt2"))
+    return trainer.state.train_batch_size, weights(trainer)
+
+
+@case(OPTIONS, "`include_num_input_tokens_seen`, `logging_first_step`", seq2seq=True)
+def tokens_seen(side):
+    options = {"include_num_input_tokens_seen": "all", "logging_first_step": True, "logging_steps": 2}
+    return log(side.trained(make_model("t5"), **options, **texts("t5")))
+
+
+@case(OPTIONS, "`logging_steps`", ours="default 50; stock has 500")
+def logging_steps(side):
+    return side.config_class(str(side.folder)).logging_steps
+
+
+@case(OPTIONS, "`use_liger_kernel`", refused="`use_liger_kernel` replaces the loss inside the model")
+def liger(side):
+    return side.config(use_liger_kernel=True)
+
+
+@case(OPTIONS, "`sortish_sampler`", refused="Use train_sampling_strategy='group_by_length'", seq2seq=True)
+def sortish(side):
+    return side.config(sortish_sampler=True)
+
+
+# ---- arguments ----
+
+
+@case(ARGUMENTS, "the order of the arguments")
+def positions(side):
+    data = make_data("gpt2", 8)
+    metrics = [None] * 4
+    trainer = side.trainer_class(make_model("gpt2"), side.config(), PAD, data, data, TOKENIZER, *metrics, (None, None))
+    trainer.train()
+    return result(trainer)
+
+
+@case(ARGUMENTS, "`TrainingArguments` as `args`", seq2seq=True,
+      note="converted; what they do not have, the objective too, has `CLUEConfig`'s default")  # fmt: skip
+def stock_arguments(side):
+    args = Seq2SeqTrainingArguments(str(side.folder), learning_rate=1e-3, use_cpu=True, report_to="none", max_steps=2)
+    trainer = side.trainer(make_model("t5"), args=args, **texts("t5"))
+    kept = {**args.to_dict(), **{name: None for name in ("output_dir", "logging_dir", "run_name")}}
+    return {name: value for name, value in trainer.args.to_dict().items() if kept.get(name) is not None}
+
+
+@dataclass
+class ScriptArguments:
+    """Options that run_translation.py and run_summarization.py declare beside the training arguments."""
+
+    source_prefix: str | None = field(default=None)
+    max_source_length: int = field(default=1024)
+    max_target_length: int = field(default=128)
+    val_max_target_length: int | None = field(default=None)
+    preprocessing_num_workers: int | None = field(default=None)
+    num_beams: int | None = field(default=1)
+    pad_to_max_length: bool = field(default=False)
+    ignore_pad_token_for_loss: bool = field(default=True)
+    max_train_samples: int | None = field(default=None)
+    text_column: str | None = field(default=None)
+    summary_column: str | None = field(default=None)
+    forced_bos_token: str | None = field(default=None)
+
+
+@case(ARGUMENTS, "`HfArgumentParser` with the options of run_translation.py", seq2seq=True)
+def script_arguments(side):
+    words = ["--output_dir", str(side.folder), "--source_prefix", "x: ", "--max_source_length", "9",
+             "--learning_rate", "0.5", "--predict_with_generate", "--report_to", "none"]  # fmt: skip
+    options, args = HfArgumentParser((ScriptArguments, side.config_class)).parse_args_into_dataclasses(words)
+    return options, args.learning_rate, args.predict_with_generate
+
+
+@case(ARGUMENTS, "no `args`", note="`trainer_output`")
+def no_arguments(side):
+    return side.trainer_class(make_model("gpt2")).args.output_dir
+
+
+# ---- saving and resuming ----
+
+
+def files(folder):
+    return sorted(path.name for path in Path(folder).iterdir())
+
+
+@case(SAVING, "`save_model`, then `from_pretrained`", seq2seq=True)
+def saved(side):
+    side.trained(make_model("t5"), **texts("t5")).save_model(str(side.folder / "saved"))
+    return AutoModelForSeq2SeqLM.from_pretrained(side.folder / "saved").state_dict()
+
+
+@case(SAVING, "`training_args.bin`", seq2seq=True,
+      ours="not written: it is a pickle, and holds `hub_token`; the settings are in training_settings.json")  # fmt: skip
+def arguments_file(side):
+    side.trained(make_model("t5"), **texts("t5")).save_model(str(side.folder / "saved"))
+    return "training_args.bin" in files(side.folder / "saved")
+
+
+def save_and_resume(side, writer, change=lambda checkpoint: None):
+    """Resumes at step 2 of 4 what another trainer has saved."""
+    options = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2}
+    writer.trained(make_model("gpt2"), **options, **texts("gpt2"))
+    checkpoint = Path(writer.folder) / "checkpoint-2"
+    change(checkpoint)
+    trainer = side.trainer(make_model("gpt2", seed=1), **options, **texts("gpt2"))
+    trainer.train(resume_from_checkpoint=str(checkpoint))
+    return log(trainer)[:-1], weights(trainer)
+
+
+@case(SAVING, "`train(resume_from_checkpoint=...)`")
+def resumed(side):
+    return save_and_resume(side, side)
+
+
+@case(SAVING, "resuming a checkpoint of a stock trainer")
+def resumed_stock(side):
+    return save_and_resume(side, type(side)("stock", side.folder.with_name("writer")))
+
+
+@case(SAVING, "resuming a checkpoint that was sharded afterwards")
+def resumed_shards(side):
+    return save_and_resume(side, side, reshard)
+
+
+def reshard(checkpoint):
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(checkpoint)
+    (checkpoint / "model.safetensors").unlink()
+    model.save_pretrained(checkpoint, max_shard_size="5KB")
+    assert (checkpoint / "model.safetensors.index.json").exists()
+
+
+@case(SAVING, "`save_total_limit`, names of checkpoints")
+def total_limit(side):
+    options = {"save_strategy": "steps", "save_steps": 1, "save_total_limit": 2}
+    side.trained(make_model("gpt2"), **options, **texts("gpt2"))
+    return [name for name in files(side.folder) if name.startswith("checkpoint")]
+
+
+@case(SAVING, "`load_best_model_at_end`, `metric_for_best_model`", seq2seq=True)
+def best_model(side):
+    options = {"save_strategy": "steps", "save_steps": 1, "eval_strategy": "steps", "eval_steps": 1,
+               "load_best_model_at_end": True, "learning_rate": 0.3, "max_steps": 4}  # fmt: skip
+    trainer = side.trained(make_model("t5"), **options, **texts("t5"))
+    best = Path(trainer.state.best_model_checkpoint).name
+    return best, trainer.state.best_metric, weights(trainer)
