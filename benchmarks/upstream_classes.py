@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import torch
-from transformers import Trainer
+from transformers import Trainer, TrainingArguments
 
 from clue_hf import CLUEConfig, CLUETrainer
 from clue_hf.tasks import Task
@@ -14,7 +15,10 @@ from clue_hf.tasks import Task
 
 @dataclass
 class SwappedConfig(CLUEConfig):
+    """`CLUEConfig` with the loss and the defaults of transformers."""
+
     objective: str = "ce"
+    logging_steps: float = TrainingArguments.logging_steps
 
 
 class ModelLoss(Task):
@@ -32,13 +36,13 @@ class ModelLoss(Task):
 
 
 class SwappedTrainer(CLUETrainer):
-    """`CLUETrainer`; with a module that the tests define, its own loss is that of training."""
+    """`CLUETrainer`; a module that is not of transformers is trained with its own loss."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         model, make = args[0] if args else kwargs.get("model"), kwargs.get("model_init")
         if model is None and make is not None:
-            model = make() if not make.__code__.co_argcount else make(None)
-        if isinstance(model, torch.nn.Module) and type(model).__module__.startswith("tests."):
+            model = make(None) if signature(make).parameters else make()
+        if isinstance(model, torch.nn.Module) and not type(model).__module__.startswith(("transformers.", "peft.")):
             kwargs["task"] = ModelLoss()
         super().__init__(*args, **kwargs)
         self.measures_loss = type(self).compute_loss is SwappedTrainer.compute_loss and "task" not in kwargs

@@ -1,13 +1,13 @@
 """transformers' own tests of its trainers, with the stock classes and with `CLUETrainer` and `CLUEConfig` instead.
 
-The tests come from a checkout of transformers, of a version near the installed one; its `src` is not used. They need the
-package `parameterized`, and skip themselves where they need a GPU, the network or packages that are not installed:
+The tests come from a checkout of transformers, of a version near the installed one; its `src` is not used. They need
+the package `parameterized`, and skip themselves where they need a GPU or packages that are not installed:
 
     python benchmarks/upstream_tests.py --checkout ../transformers
 
-As a plugin of pytest, in the processes that it starts, this module puts the classes in place before a test is imported.
-The objective is plain cross-entropy. Many of the tests train toy modules that compute a loss of their own, which
-`CLUETrainer` does not know: there its subclass takes that loss over, as a user's own `compute_loss` does.
+As a plugin of pytest, in the processes that it starts, this module puts the classes in place before a test is
+imported. The objective is plain cross-entropy. Many of the tests train toy modules that compute a loss of their own,
+which `CLUETrainer` does not know: there a subclass takes that loss over, as a user's own `compute_loss` does.
 """
 
 from __future__ import annotations

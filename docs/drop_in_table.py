@@ -14,13 +14,14 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 import drop_in.evaluation
 import drop_in.hooks
+import drop_in.saving
 import drop_in.training
 import drop_in.trl
 from drop_in.sides import CASES, Case
 
 
 ORDER = (
-    *(drop_in.training.MODELS, drop_in.training.OPTIONS, drop_in.training.ARGUMENTS, drop_in.training.SAVING),
+    *(drop_in.training.MODELS, drop_in.training.OPTIONS, drop_in.saving.ARGUMENTS, drop_in.saving.SAVING),
     *(drop_in.hooks.HOOKS, drop_in.hooks.DATA),
     *(drop_in.evaluation.EVALUATION, drop_in.evaluation.PREDICTIONS, drop_in.evaluation.GENERATION),
     *(drop_in.trl.ROWS, drop_in.trl.SETTINGS),

@@ -1,9 +1,11 @@
 """Cases of evaluation, prediction and generation."""
 
 import numpy as np
-from drop_in.material import PAD, TOKENIZER, classes, make_bert, make_data, make_model, raw_texts, texts
-from drop_in.sides import case, measured
+from helpers import make_data, make_model
 from transformers import DataCollatorWithPadding, GenerationConfig
+
+from drop_in.material import PAD, TOKENIZER, classes, make_bert, raw_texts, texts
+from drop_in.sides import case, measured
 
 
 EVALUATION, PREDICTIONS, GENERATION = "Evaluation", "Predictions", "Generation"
@@ -41,18 +43,16 @@ def token_classifier(side):
     return measured(side.trainer(make_bert("tokens"), **classes("tokens")).evaluate())
 
 
-def one_batch(side):
-    return trainer_of(side, "gpt2", eval_dataset=make_data("gpt2", 7), per_device_eval_batch_size=7).evaluate()[
-        "eval_loss"
-    ]
+def loss_of_seven(side, batch_size):
+    settings = {"eval_dataset": make_data("t5", 7), "per_device_eval_batch_size": batch_size}
+    return trainer_of(side, "t5", **settings).evaluate()["eval_loss"]
 
 
-@case(EVALUATION, "`eval_loss` over several batches", truth=one_batch,
-      ours="the mean over all tokens; stock takes the mean of the batches' means, whatever their sizes")  # fmt: skip
+@case(EVALUATION, "`eval_loss` over several batches", seq2seq=True, truth=lambda side: loss_of_seven(side, 7),
+      ours="the mean over all tokens; stock takes the mean of the batches' means, whatever their numbers of "
+      "tokens")  # fmt: skip
 def batches(side):
-    return trainer_of(side, "gpt2", eval_dataset=make_data("gpt2", 7), per_device_eval_batch_size=2).evaluate()[
-        "eval_loss"
-    ]
+    return loss_of_seven(side, 2)
 
 
 @case(EVALUATION, "`compute_metrics`")
@@ -126,6 +126,12 @@ def loss_only(side):
     return predicted(trainer_of(side, "t5", **options).predict(make_data("t5", 4)))
 
 
+@case(EVALUATION, "`eval_do_concat_batches=False`")
+def lists(side):
+    output = side.trainer(make_bert(), eval_do_concat_batches=False, per_device_eval_batch_size=2, **classes())
+    return predicted(output.predict(classes()["eval_dataset"]))
+
+
 @case(EVALUATION, "an iterable evaluation dataset")
 def iterable(side):
     return measured(trainer_of(side, "gpt2", eval_dataset=make_data("gpt2", 4).to_iterable_dataset()).evaluate())
@@ -143,13 +149,12 @@ def raw(side):
 
 @case(PREDICTIONS, "T5: a tuple of logits and encoder states", seq2seq=True)
 def predict_t5(side):
-    return predicted(trainer_of(side, "t5").predict(make_data("t5", 6)))
+    return predicted(trainer_of(side, "t5", per_device_eval_batch_size=8).predict(make_data("t5", 6)))
 
 
 @case(PREDICTIONS, "causal model: logits")
 def predict_gpt2(side):
-    output = trainer_of(side, "gpt2", per_device_eval_batch_size=8).predict(make_data("gpt2", 6))
-    return predicted(output)
+    return predicted(trainer_of(side, "gpt2", per_device_eval_batch_size=8).predict(make_data("gpt2", 6)))
 
 
 @case(PREDICTIONS, "classifier: logits")
@@ -157,7 +162,8 @@ def predict_classes(side):
     return predicted(side.trainer(make_bert(), **classes()).predict(classes()["eval_dataset"]))
 
 
-@case(PREDICTIONS, "regressor: shape of the predictions")
+@case(PREDICTIONS, "regressor: the shape is `(rows,)`",
+      ours="that of the labels, so that `predictions - labels` is what it says; stock has `(rows, 1)`")  # fmt: skip
 def predict_numbers(side):
     data = classes("numbers")
     return np.shape(side.trainer(make_bert("numbers"), **data).predict(data["eval_dataset"]).predictions)
@@ -242,7 +248,8 @@ def beams(side):
 
 @case(GENERATION, "`args.generation_config`", seq2seq=True)
 def argument_config(side):
-    return generated(side, generation_config=GenerationConfig(max_new_tokens=4))
+    config = GenerationConfig(max_new_tokens=4, decoder_start_token_id=0, pad_token_id=0)
+    return generated(side, generation_config=config)
 
 
 @case(GENERATION, "`predict(max_length=..., num_beams=...)`", seq2seq=True)
@@ -282,6 +289,6 @@ def no_length(side):
 
 
 @case(GENERATION, "causal model", seq2seq=True,
-      ours="the prompt is what has no label, and only what follows it is returned; stock continues the targets")  # fmt: skip
+      ours="what has no label is the prompt, what follows it is returned; stock continues the targets")  # fmt: skip
 def causal(side):
     return generated(side, "gpt2", call={"max_new_tokens": 4})[0].shape

@@ -1,11 +1,18 @@
 """Cases of what users override and hand over, and of the forms of data."""
 
-
 import datasets
 import torch
-from drop_in.material import PAD, TOKENIZER, VOCABULARY, classes, make_bert, make_data, make_model, raw_texts, texts
-from drop_in.sides import case, log, result, weights
-from transformers import DataCollatorForLanguageModeling, DataCollatorForSeq2Seq, DataCollatorWithPadding, TrainerCallback
+from helpers import VOCABULARY, make_data, make_model
+from transformers import (
+    DataCollatorForLanguageModeling,
+    DataCollatorForSeq2Seq,
+    DataCollatorWithFlattening,
+    DataCollatorWithPadding,
+    TrainerCallback,
+)
+
+from drop_in.material import PAD, TOKENIZER, classes, make_bert, raw_texts, texts
+from drop_in.sides import case, log, result
 
 
 HOOKS, DATA = "Hooks", "Data"
@@ -64,7 +71,7 @@ def super_outputs(side):
     return result(side.trained(make_model("t5"), make, **texts("t5"))), shapes
 
 
-@case(HOOKS, "`compute_loss_func`")
+@case(HOOKS, "`compute_loss_func`", refused="CLUETrainer has its own loss. Register an Objective")
 def loss_function(side):
     def double(outputs, labels, num_items_in_batch=None):
         logits = outputs["logits"][:, :-1].reshape(-1, VOCABULARY)
@@ -137,6 +144,12 @@ def events(side):
     return seen
 
 
+@case(HOOKS, "`trainer.callback_handler.callbacks`",
+      ours="holds callbacks of our own beside those of stock")  # fmt: skip
+def callback_list(side):
+    return [type(callback).__name__ for callback in side.trainer(make_model("gpt2")).callback_handler.callbacks]
+
+
 @case(HOOKS, "a callback that stops the training", seq2seq=True)
 def stopping(side):
     class Stop(TrainerCallback):
@@ -198,11 +211,47 @@ def seq2seq_collator(side):
     return result(side.trained(make_model("t5"), **settings))
 
 
+def all_tokens(side, kind, **settings):
+    data = make_data(kind, 8).remove_columns("labels")
+    return result(
+        side.trained(
+            make_model(kind),
+            train_dataset=data,
+            data_collator=DataCollatorForLanguageModeling(TOKENIZER, mlm=False),
+            **settings,
+        )
+    )
+
+
 @case(DATA, "`input_ids` alone and `DataCollatorForLanguageModeling(mlm=False)`")
 def causal_collator(side):
+    return all_tokens(side, "llama")
+
+
+def mean_of_tokens(side):
+    def make(base):
+        class Mean(base):
+            def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+                return model(**inputs).loss
+
+        return Mean
+
     data = make_data("gpt2", 8).remove_columns("labels")
-    settings = {"train_dataset": data, "data_collator": DataCollatorForLanguageModeling(TOKENIZER, mlm=False)}
-    return result(side.trained(make_model("gpt2"), **settings))
+    collator = DataCollatorForLanguageModeling(TOKENIZER, mlm=False)
+    return result(side.trained(make_model("gpt2"), make, train_dataset=data, data_collator=collator))
+
+
+@case(DATA, "the same with GPT-2", truth=mean_of_tokens,
+      ours="the mean over the predicted tokens, as the model computes it; stock also counts the first token of each "
+      "row for it, which nothing predicts")  # fmt: skip
+def gpt2_collator(side):
+    return all_tokens(side, "gpt2")
+
+
+@case(DATA, "`DataCollatorWithFlattening`")
+def flattened(side):
+    settings = {"train_dataset": make_data("llama", 8), "data_collator": DataCollatorWithFlattening()}
+    return result(side.trained(make_model("llama"), **settings))
 
 
 @case(DATA, "`DataCollatorWithPadding`, classifier")
@@ -213,7 +262,9 @@ def padding_collator(side):
 
 @case(DATA, "a function as collator, rows of any form", seq2seq=True)
 def own_collator(side):
-    rows = make_data("t5", 8).rename_columns({"input_ids": "source", "labels": "target"}).remove_columns("attention_mask")
+    rows = (
+        make_data("t5", 8).rename_columns({"input_ids": "source", "labels": "target"}).remove_columns("attention_mask")
+    )
 
     def collate(examples):
         return PAD([{"input_ids": row["source"], "labels": row["target"]} for row in examples])
@@ -237,7 +288,7 @@ def torch_dataset(side):
             tokens = torch.arange(5) + 3 + number
             return {"input_ids": tokens, "labels": tokens}
 
-    return result(side.trained(make_model("gpt2"), train_dataset=Rows()))
+    return result(side.trained(make_model("llama"), train_dataset=Rows()))
 
 
 @case(DATA, "rows of one length, no collator, no tokenizer", seq2seq=True)
@@ -249,7 +300,9 @@ def no_collator(side):
 @case(DATA, "a column `label` instead of `labels`, classifier")
 def label_column(side):
     data = classes()
-    return result(side.trained(make_bert(), **{**data, "train_dataset": data["train_dataset"].rename_column("labels", "label")}))
+    return result(
+        side.trained(make_bert(), **{**data, "train_dataset": data["train_dataset"].rename_column("labels", "label")})
+    )
 
 
 @case(DATA, "an iterable dataset (`max_steps`)")
@@ -266,7 +319,9 @@ def padded_by_hand(side):
 @case(DATA, "labels of unequal lengths with `processing_class` alone", seq2seq=True, truth=padded_by_hand,
       ours="padded as by `DataCollatorForSeq2Seq`; stock pads the inputs alone, and fails")  # fmt: skip
 def padded_labels(side):
-    return result(side.trained(make_model("t5"), **{**texts("t5"), "data_collator": None, "processing_class": TOKENIZER}))
+    return result(
+        side.trained(make_model("t5"), **{**texts("t5"), "data_collator": None, "processing_class": TOKENIZER})
+    )
 
 
 @case(DATA, "raw texts in two columns", seq2seq=True, ours="tokenised; stock needs tokens")
@@ -276,10 +331,8 @@ def raw(side):
 
 
 @case(DATA, "a batch without a single label",
-      ours="adds nothing to the loss, and is counted as `skipped_batches`; in stock the loss is not a number")  # fmt: skip
+      ours="adds nothing to the loss, and is counted as `skipped_batches`; in stock the loss is NaN")  # fmt: skip
 def no_labels(side):
     data = datasets.Dataset.from_list([{"input_ids": [5, 6, 7], "labels": [-100] * 3}] * 8)
     trainer = side.trained(make_model("gpt2"), train_dataset=data, data_collator=PAD, logging_nan_inf_filter=False)
-    return weights(trainer)["transformer.wte.weight"]
-
-
+    return [(line["loss"], line.get("skipped_batches")) for line in log(trainer)[:-1]]

@@ -2,16 +2,19 @@
 
 import datasets
 import torch
-from helpers import VOCABULARY, make_data, make_model, make_tokenizer
+from helpers import VOCABULARY, make_data, make_tokenizer
 from transformers import (
     BertConfig,
     BertForMaskedLM,
+    BertForQuestionAnswering,
     BertForSequenceClassification,
     BertForTokenClassification,
     DataCollatorForSeq2Seq,
     DataCollatorWithPadding,
     MixtralConfig,
     MixtralForCausalLM,
+    ViTConfig,
+    ViTForImageClassification,
 )
 
 
@@ -22,14 +25,20 @@ SIZE = {"vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 1, "nu
         "intermediate_size": 32, "pad_token_id": 0}  # fmt: skip
 TEXTS = {"source": ["the cat eats", "you see the old car", "now", "a hat ?"],
          "target": ["le chat mange", "tu vois", "la voiture", "ma cousine dort"]}  # fmt: skip
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
-def make_bert(head="classes"):
+def make_bert(head="classes", **settings):
     torch.manual_seed(0)
-    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    config = BertConfig(**SIZE, **dropout, num_labels=1 if head == "numbers" else 3)
-    kinds = {"tokens": BertForTokenClassification, "masked": BertForMaskedLM}
+    config = BertConfig(**{**SIZE, **NO_DROPOUT, "num_labels": 1 if head == "numbers" else 3, **settings})
+    kinds = {"tokens": BertForTokenClassification, "masked": BertForMaskedLM, "answers": BertForQuestionAnswering}
     return kinds.get(head, BertForSequenceClassification)(config)
+
+
+def make_vit():
+    torch.manual_seed(0)
+    size = {name: value for name, value in SIZE.items() if name not in ("vocab_size", "pad_token_id")}
+    return ViTForImageClassification(ViTConfig(**size, **NO_DROPOUT, image_size=8, patch_size=4, num_labels=3))
 
 
 def make_mixtral():
@@ -50,6 +59,7 @@ def classes(label="classes", rows=8):
     labels = {
         "classes": lambda row, number: number % 3,
         "numbers": lambda row, number: number / 4,
+        "several": lambda row, number: [float(number % 2), 1.0, 0.0],
         "tokens": lambda row, number: [-100, *(token % 3 for token in row["input_ids"][1:])],
     }[label]
     data = data.remove_columns("labels").map(lambda row, number: {"labels": labels(row, number)}, with_indices=True)
@@ -59,7 +69,3 @@ def classes(label="classes", rows=8):
 
 def raw_texts():
     return datasets.Dataset.from_dict(TEXTS)
-
-
-__all__ = ["PAD", "TEXTS", "TOKENIZER", "VOCABULARY", "classes", "make_bert", "make_data", "make_mixtral",
-           "make_model", "raw_texts", "texts"]  # fmt: skip

@@ -1,29 +1,14 @@
-"""Cases of the options of training."""
-
-from dataclasses import dataclass, field
-from pathlib import Path
+"""Cases of models and of the options of training."""
 
 import torch
-from drop_in.material import (
-    PAD,
-    TOKENIZER,
-    classes,
-    make_bert,
-    make_data,
-    make_mixtral,
-    make_model,
-    texts,
-)
+from helpers import make_data, make_model
+from transformers import DataCollatorForLanguageModeling, DataCollatorForSeq2Seq
+
+from drop_in.material import PAD, TOKENIZER, classes, make_bert, make_mixtral, make_vit, texts
 from drop_in.sides import case, log, result, weights
-from transformers import (
-    AutoModelForSeq2SeqLM,
-    DataCollatorForLanguageModeling,
-    HfArgumentParser,
-    Seq2SeqTrainingArguments,
-)
 
 
-MODELS, OPTIONS, ARGUMENTS, SAVING = "Models", "Options of training", "Arguments", "Saving and resuming"
+MODELS, OPTIONS = "Models", "Options of training"
 
 
 # ---- models: the log and the weights after three steps ----
@@ -74,6 +59,26 @@ def masked(side):
     data = make_data("t5", 8).remove_columns("labels")
     collator = DataCollatorForLanguageModeling(TOKENIZER, mlm_probability=0.5)
     return result(side.trained(make_bert("masked"), train_dataset=data, data_collator=collator))
+
+
+@case(MODELS, "ViT that classifies images, as `pixel_values`")
+def images(side):
+    pixels = torch.arange(192.0).reshape(3, 8, 8) / 100
+    rows = [{"pixel_values": pixels + number, "labels": number % 3} for number in range(8)]
+    return result(side.trained(make_vit(), train_dataset=rows))
+
+
+@case(MODELS, "classifier with several labels per text (`multi_label_classification`)",
+      refused="is not supported")  # fmt: skip
+def several_labels(side):
+    model = make_bert(problem_type="multi_label_classification")
+    return result(side.trained(model, **classes("several")))
+
+
+@case(MODELS, "other heads, such as question answering", refused="is not supported")
+def other_head(side):
+    rows = [{"input_ids": [5, 6, 7, number], "start_positions": 1, "end_positions": 2} for number in range(8)]
+    return result(side.trained(make_bert("answers"), train_dataset=rows))
 
 
 @case(MODELS, "LoRA model made by `get_peft_model`", seq2seq=True)
@@ -143,7 +148,9 @@ def checkpointing(side):
 
 @case(OPTIONS, "`label_smoothing_factor`", seq2seq=True)
 def label_smoothing(side):
-    return result(side.trained(make_model("t5"), label_smoothing_factor=0.1, **texts("t5")))
+    model = make_model("t5")
+    settings = {**texts("t5"), "data_collator": DataCollatorForSeq2Seq(TOKENIZER, model)}  # else stock fails
+    return result(side.trained(model, label_smoothing_factor=0.1, **settings))
 
 
 @case(OPTIONS, "`label_smoothing_factor` with CLUE",
@@ -176,9 +183,7 @@ def adafactor(side):
 @case(OPTIONS, "`optim='adafactor'` with `optim_args`", seq2seq=True,
       ours="the settings are used; stock ignores them")  # fmt: skip
 def adafactor_settings(side):
-    return weights(
-        side.trained(make_model("t5"), optim="adafactor", optim_args="scale_parameter=True", **texts("t5"))
-    )
+    return weights(side.trained(make_model("t5"), optim="adafactor", optim_args="scale_parameter=True", **texts("t5")))
 
 
 @case(OPTIONS, "`bf16` on a CPU", seq2seq=True)
@@ -242,6 +247,28 @@ def batch_size(side):
     return trainer.state.train_batch_size, weights(trainer)
 
 
+@case(OPTIONS, "`accelerator_config` (`dispatch_batches`, `split_batches`)")
+def accelerator_config(side):
+    data = texts("gpt2")
+    data["train_dataset"] = data["train_dataset"].to_iterable_dataset()
+    return result(side.trained(make_model("gpt2"), accelerator_config={"dispatch_batches": True}, **data))
+
+
+@case(OPTIONS, "gradients that are not finite", seq2seq=True,
+      ours="the step is skipped and counted as `nonfinite_steps`, and after `max_nonfinite_steps` in a row, 10, the "
+      "training ends with advice; stock spoils the weights")  # fmt: skip
+def nonfinite(side):
+    def make(base):
+        class Broken(base):
+            def compute_loss(self, *args, **kwargs):
+                loss = super().compute_loss(*args, **kwargs)
+                return loss * float("inf") if self.state.global_step == 1 else loss
+
+        return Broken
+
+    return weights(side.trained(make_model("t5"), make, **texts("t5")))
+
+
 @case(OPTIONS, "`include_num_input_tokens_seen`, `logging_first_step`", seq2seq=True)
 def tokens_seen(side):
     options = {"include_num_input_tokens_seen": "all", "logging_first_step": True, "logging_steps": 2}
@@ -261,126 +288,3 @@ def liger(side):
 @case(OPTIONS, "`sortish_sampler`", refused="Use train_sampling_strategy='group_by_length'", seq2seq=True)
 def sortish(side):
     return side.config(sortish_sampler=True)
-
-
-# ---- arguments ----
-
-
-@case(ARGUMENTS, "the order of the arguments")
-def positions(side):
-    data = make_data("gpt2", 8)
-    metrics = [None] * 4
-    trainer = side.trainer_class(make_model("gpt2"), side.config(), PAD, data, data, TOKENIZER, *metrics, (None, None))
-    trainer.train()
-    return result(trainer)
-
-
-@case(ARGUMENTS, "`TrainingArguments` as `args`", seq2seq=True,
-      note="converted; what they do not have, the objective too, has `CLUEConfig`'s default")  # fmt: skip
-def stock_arguments(side):
-    args = Seq2SeqTrainingArguments(str(side.folder), learning_rate=1e-3, use_cpu=True, report_to="none", max_steps=2)
-    trainer = side.trainer(make_model("t5"), args=args, **texts("t5"))
-    kept = {**args.to_dict(), **{name: None for name in ("output_dir", "logging_dir", "run_name")}}
-    return {name: value for name, value in trainer.args.to_dict().items() if kept.get(name) is not None}
-
-
-@dataclass
-class ScriptArguments:
-    """Options that run_translation.py and run_summarization.py declare beside the training arguments."""
-
-    source_prefix: str | None = field(default=None)
-    max_source_length: int = field(default=1024)
-    max_target_length: int = field(default=128)
-    val_max_target_length: int | None = field(default=None)
-    preprocessing_num_workers: int | None = field(default=None)
-    num_beams: int | None = field(default=1)
-    pad_to_max_length: bool = field(default=False)
-    ignore_pad_token_for_loss: bool = field(default=True)
-    max_train_samples: int | None = field(default=None)
-    text_column: str | None = field(default=None)
-    summary_column: str | None = field(default=None)
-    forced_bos_token: str | None = field(default=None)
-
-
-@case(ARGUMENTS, "`HfArgumentParser` with the options of run_translation.py", seq2seq=True)
-def script_arguments(side):
-    words = ["--output_dir", str(side.folder), "--source_prefix", "x: ", "--max_source_length", "9",
-             "--learning_rate", "0.5", "--predict_with_generate", "--report_to", "none"]  # fmt: skip
-    options, args = HfArgumentParser((ScriptArguments, side.config_class)).parse_args_into_dataclasses(words)
-    return options, args.learning_rate, args.predict_with_generate
-
-
-@case(ARGUMENTS, "no `args`", note="`trainer_output`")
-def no_arguments(side):
-    return side.trainer_class(make_model("gpt2")).args.output_dir
-
-
-# ---- saving and resuming ----
-
-
-def files(folder):
-    return sorted(path.name for path in Path(folder).iterdir())
-
-
-@case(SAVING, "`save_model`, then `from_pretrained`", seq2seq=True)
-def saved(side):
-    side.trained(make_model("t5"), **texts("t5")).save_model(str(side.folder / "saved"))
-    return AutoModelForSeq2SeqLM.from_pretrained(side.folder / "saved").state_dict()
-
-
-@case(SAVING, "`training_args.bin`", seq2seq=True,
-      ours="not written: it is a pickle, and holds `hub_token`; the settings are in training_settings.json")  # fmt: skip
-def arguments_file(side):
-    side.trained(make_model("t5"), **texts("t5")).save_model(str(side.folder / "saved"))
-    return "training_args.bin" in files(side.folder / "saved")
-
-
-def save_and_resume(side, writer, change=lambda checkpoint: None):
-    """Resumes at step 2 of 4 what another trainer has saved."""
-    options = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2}
-    writer.trained(make_model("gpt2"), **options, **texts("gpt2"))
-    checkpoint = Path(writer.folder) / "checkpoint-2"
-    change(checkpoint)
-    trainer = side.trainer(make_model("gpt2", seed=1), **options, **texts("gpt2"))
-    trainer.train(resume_from_checkpoint=str(checkpoint))
-    return log(trainer)[:-1], weights(trainer)
-
-
-@case(SAVING, "`train(resume_from_checkpoint=...)`")
-def resumed(side):
-    return save_and_resume(side, side)
-
-
-@case(SAVING, "resuming a checkpoint of a stock trainer")
-def resumed_stock(side):
-    return save_and_resume(side, type(side)("stock", side.folder.with_name("writer")))
-
-
-@case(SAVING, "resuming a checkpoint that was sharded afterwards")
-def resumed_shards(side):
-    return save_and_resume(side, side, reshard)
-
-
-def reshard(checkpoint):
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(checkpoint)
-    (checkpoint / "model.safetensors").unlink()
-    model.save_pretrained(checkpoint, max_shard_size="5KB")
-    assert (checkpoint / "model.safetensors.index.json").exists()
-
-
-@case(SAVING, "`save_total_limit`, names of checkpoints")
-def total_limit(side):
-    options = {"save_strategy": "steps", "save_steps": 1, "save_total_limit": 2}
-    side.trained(make_model("gpt2"), **options, **texts("gpt2"))
-    return [name for name in files(side.folder) if name.startswith("checkpoint")]
-
-
-@case(SAVING, "`load_best_model_at_end`, `metric_for_best_model`", seq2seq=True)
-def best_model(side):
-    options = {"save_strategy": "steps", "save_steps": 1, "eval_strategy": "steps", "eval_steps": 1,
-               "load_best_model_at_end": True, "learning_rate": 0.3, "max_steps": 4}  # fmt: skip
-    trainer = side.trained(make_model("t5"), **options, **texts("t5"))
-    best = Path(trainer.state.best_model_checkpoint).name
-    return best, trainer.state.best_metric, weights(trainer)

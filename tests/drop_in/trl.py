@@ -6,11 +6,11 @@ from pathlib import Path
 import datasets
 import torch
 import trl_cases
-from drop_in.material import make_model
-from drop_in.sides import case, log
+from helpers import make_model
 from transformers import DataCollatorForSeq2Seq
 
 from clue_hf.settings import TRL_SETTINGS
+from drop_in.sides import case, log
 
 
 ROWS, SETTINGS = "TRL: rows, and the tokens and labels made of them", "TRL: settings and the log"
@@ -89,7 +89,7 @@ def prepared(side, rows, **settings):
 
 
 @case(ROWS, "column `messages`, no setting",
-      ours="the assistant's turns alone are learned, with any template; `assistant_only_loss=False` is TRL's default")  # fmt: skip
+      ours="the assistant's turns alone are learned; `assistant_only_loss=False` is TRL's default")  # fmt: skip
 def assistant_turns(side):
     if not side.is_ours:
         return RECORDED["prepared"]["whole chat"][0]["labels"]
@@ -135,7 +135,9 @@ def first_batch(side):
     tokenizer = trl_cases.make_byte_tokenizer()
     model = make_model("llama", vocabulary=len(tokenizer))
     rows = RECORDED["prepared"]["text"][:4]
-    batch = DataCollatorForSeq2Seq(tokenizer)([{"input_ids": row["input_ids"], "labels": row["labels"]} for row in rows])
+    batch = DataCollatorForSeq2Seq(tokenizer)(
+        [{"input_ids": row["input_ids"], "labels": row["labels"]} for row in rows]
+    )
     with torch.no_grad():
         best = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits.argmax(-1)[:, :-1]
     targets = batch["labels"][:, 1:]
