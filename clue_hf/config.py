@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import textwrap
-from dataclasses import dataclass, fields, make_dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 import torch
@@ -17,26 +18,18 @@ from .settings import check_minimum, check_trl_settings, setting
 
 
 _Config = TypeVar("_Config")
-#: Settings that scripts written for transformers (run_translation.py) declare themselves, as options of their own.
-SCRIPT_SETTINGS = ("source_prefix", "max_source_length", "max_target_length", "preprocessing_num_workers")
-TASKS = ("auto", "seq2seq", "causal", "classification", "regression")
+TASKS = ("auto", "seq2seq", "causal", "classification", "regression", "token")
 
 
 def _document_fields(config: type[_Config]) -> type[_Config]:
     """Adds the fields that a config declares itself to its docstring."""
-    settings, lines = {setting.name: setting for setting in fields(config)}, []  # type: ignore[arg-type]
+    settings, lines = config.__dataclass_fields__, []  # type: ignore[attr-defined]
     for name, type_ in config.__annotations__.items():
+        type_ = type_.removeprefix("InitVar[").removesuffix("]") if type_.startswith("InitVar") else type_
         default = "" if settings[name].default is None else f", defaults to `{settings[name].default!r}`"
         lines.append(f"    {name} (`{type_.removesuffix(' | None')}`, *optional*{default}):")
         lines += textwrap.wrap(settings[name].metadata["help"], 110, initial_indent=" " * 8, subsequent_indent=" " * 8)
     config.__doc__ = "\n".join([inspect.cleandoc(config.__doc__ or ""), "", "Args:", *lines, ""])
-    return config
-
-
-def _left_to_scripts(config: type[_Config]) -> type[_Config]:
-    """Hides [`SCRIPT_SETTINGS`] from a HfArgumentParser. They stay arguments of the config, whose init is made."""
-    for name in SCRIPT_SETTINGS:
-        config.__dataclass_fields__[name].init = False  # type: ignore[attr-defined]
     return config
 
 
@@ -53,17 +46,43 @@ def _explain_trl_settings(config: type[_Config]) -> type[_Config]:
     return config
 
 
+@dataclass(kw_only=True)
+class ScriptSettings:
+    """Settings that scripts written for transformers, such as run_translation.py, declare as options of their own."""
+
+    source_prefix: str = setting("", "Text put before every source: 'summarize: '.")
+    max_source_length: int = setting(512, "Maximum source length in tokens; longer sources are truncated and counted.")
+    max_target_length: int = setting(128, "Maximum target length in tokens; longer targets are truncated and counted.")
+    preprocessing_num_workers: int | None = setting(None, "Number of processes that tokenise the data.")
+
+
+def _redeclare_script_settings(form: str) -> Callable[[type[_Config]], type[_Config]]:
+    """
+    Declares [`ScriptSettings`] again in a class that becomes a dataclass. As `"InitVar[{}]"` they are arguments, but
+    no fields, so that a HfArgumentParser leaves their options to the script that it parses for.
+    """
+
+    def redeclare(config: type[_Config]) -> type[_Config]:
+        for declared in fields(ScriptSettings):
+            config.__annotations__[declared.name] = form.format(declared.type)
+            redeclared = field(default=declared.default, metadata=declared.metadata, kw_only=True)
+            setattr(config, declared.name, redeclared)
+        return config
+
+    return redeclare
+
+
 @_explain_trl_settings
-@_left_to_scripts
 @_document_fields
 @dataclass
-class CLUEConfig(Seq2SeqTrainingArguments):
+@_redeclare_script_settings("InitVar[{}]")
+class CLUEConfig(Seq2SeqTrainingArguments, ScriptSettings):
     """
     Settings of [`CLUETrainer`]: those of [`~transformers.Seq2SeqTrainingArguments`], and the ones below.
     """
 
     # what to train with
-    task: str = setting("auto", "seq2seq, causal, classification or regression; auto infers it from the model.")
+    task: str = setting("auto", "seq2seq, causal, classification, regression or token; auto infers it from the model.")
     objective: str = setting("clue", f"Training objective: {', '.join(OBJECTIVES)}, or a registered one.")
     alpha: float = setting(0.9, "CLUE: weight of the error, from 0 to 1; 1 is plain training.")
     level: str = setting(
@@ -119,9 +138,6 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         None, "Column of the source text or prompt; dots select nested columns: translation.en"
     )
     target_column: str | None = setting(None, "Column of the target text or completion, or of the number to predict.")
-    source_prefix: str = setting("", "Text put before every source: 'summarize: '.")
-    max_source_length: int = setting(512, "Maximum source length in tokens; longer sources are truncated and counted.")
-    max_target_length: int = setting(128, "Maximum target length in tokens; longer targets are truncated and counted.")
     max_length: int | None = setting(
         None,
         "Causal models: maximum length in tokens of prompt and completion together, instead of max_source_length and "
@@ -154,7 +170,6 @@ class CLUEConfig(Seq2SeqTrainingArguments):
     image_size: int | None = setting(None, "Height and width of the images in pixels (default: their own).")
     augment: str = setting("none", "Augmentation of images in training: none, crop, crop_flip (also mirrors them).")
     pad_to_multiple_of: int | None = setting(None, "Pad batches to a multiple of this length.")
-    preprocessing_num_workers: int | None = setting(None, "Number of processes that tokenise the data.")
     dataset_num_proc: int | None = setting(None, "The same as preprocessing_num_workers.")
 
     # another default than transformers': one line of progress every 50 steps instead of every 500
@@ -163,7 +178,25 @@ class CLUEConfig(Seq2SeqTrainingArguments):
     # transformers reads these from JSON on a command line
     _VALID_DICT_FIELDS = [*Seq2SeqTrainingArguments._VALID_DICT_FIELDS, "model_init_kwargs"]
 
-    def __post_init__(self) -> None:
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """A subclass may have a `__post_init__` without arguments, as with any other dataclass."""
+        super().__init_subclass__(**kwargs)
+        own = cls.__dict__.get("__post_init__")
+        if own is not None:
+
+            @functools.wraps(own)
+            def post_init(self: CLUEConfig, *script_settings: Any) -> None:
+                self._take_script_settings(script_settings)
+                own(self)
+
+            cls.__post_init__ = post_init  # type: ignore[method-assign]
+
+    def _take_script_settings(self, values: tuple[Any, ...]) -> None:
+        for declared, value in zip(fields(ScriptSettings), values, strict=False):
+            setattr(self, declared.name, value)
+
+    def __post_init__(self, *script_settings: Any) -> None:
+        self._take_script_settings(script_settings)
         if not torch.accelerator.is_available():
             self.dataloader_pin_memory = False
             if self.bf16:
@@ -182,11 +215,21 @@ class CLUEConfig(Seq2SeqTrainingArguments):
 
     @classmethod
     def from_arguments(cls, arguments: TrainingArguments) -> CLUEConfig:
-        """The settings of transformers' own arguments, completed by the defaults of a [`CLUEConfig`]."""
-        return cls(**{field.name: getattr(arguments, field.name) for field in fields(arguments) if field.init})
+        """
+        The settings of transformers' own arguments, completed by the defaults of a [`CLUEConfig`]. What a subclass of
+        them has besides becomes attributes.
+        """
+        settings = {known.name: getattr(arguments, known.name) for known in fields(arguments) if known.init}
+        defaults = {known.name: known.default for known in fields(arguments)}
+        others = {name: value for name, value in settings.items() if name not in cls.__dataclass_fields__}
+        check_trl_settings(name for name, value in others.items() if value != defaults[name])
+        config = cls(**{name: value for name, value in settings.items() if name not in others})
+        for name, value in others.items():
+            setattr(config, name, value)
+        return config
 
     def to_dict(self) -> dict[str, Any]:
-        return {**super().to_dict(), **{name: getattr(self, name) for name in SCRIPT_SETTINGS}}
+        return {**super().to_dict(), **{known.name: getattr(self, known.name) for known in fields(ScriptSettings)}}
 
     def check_objective(self) -> None:
         """Raises a `ValueError` that names the setting where one is wrong; settles what follows from the objective."""
@@ -275,13 +318,7 @@ class CLUEConfig(Seq2SeqTrainingArguments):
             )
 
 
-#: The same with [`SCRIPT_SETTINGS`] as options: what the commands of this package parse.
-CommandConfig = make_dataclass(
-    "CommandConfig",
-    [
-        (name, CLUEConfig.__annotations__[name], setting(getattr(CLUEConfig, name), field.metadata["help"]))
-        for name, field in CLUEConfig.__dataclass_fields__.items()
-        if name in SCRIPT_SETTINGS
-    ],
-    bases=(CLUEConfig,),
-)
+@dataclass
+@_redeclare_script_settings("{}")
+class CommandConfig(CLUEConfig):
+    """A [`CLUEConfig`] whose settings are all options: what the commands of this package parse."""

@@ -84,9 +84,11 @@ class CLUETrainer(SavingMixin, PushMixin, MeasuringMixin):
 
     args: CLUEConfig
     model: Any
-    _loss_is_scaled = False
-    #: Number of non-empty sequences of the optimizer step at hand: the second denominator of the loss.
-    _num_sequences: torch.Tensor
+    #: The denominators of the loss (see [`Task.count`]) of the optimizer step at hand, and of the batch at hand.
+    _step_counts: torch.Tensor | None = None
+    _counts: torch.Tensor | None = None
+    #: A model that `model_init` has made before transformers asks for it.
+    _first_model: Any = None
 
     def __init__(
         self,
@@ -111,14 +113,9 @@ class CLUETrainer(SavingMixin, PushMixin, MeasuringMixin):
         **kwargs: Any,
     ) -> None:
         check_trl_settings(kwargs)
-        args = CLUEConfig("trainer_output") if args is None else args
+        args = CLUEConfig("tmp_trainer") if args is None else args
         if not isinstance(args, CLUEConfig):
             args = CLUEConfig.from_arguments(args)
-        if compute_loss_func is not None:
-            raise ValueError(
-                "CLUETrainer has its own loss. Register an Objective in clue_hf.objectives.OBJECTIVES, or use a stock "
-                "Trainer with compute_loss_func=clue_hf.functional.compute_loss_func(...)."
-            )
         self._peft_config = peft_config
         if isinstance(model, str):
             model, saved = load_for_training(model, args.task, args.model_init_kwargs)  # type: ignore[arg-type]
@@ -128,7 +125,7 @@ class CLUETrainer(SavingMixin, PushMixin, MeasuringMixin):
         elif model_init is not None:
             set_seed(args.seed)
             self.args, self.model_init = args, model_init
-            first = self.call_model_init()
+            first = self._first_model = self._with_adapter(super().call_model_init(), args)
         else:
             raise ValueError("CLUETrainer needs a `model` (an object, a Hub id or a folder) or a `model_init`.")
 
@@ -140,12 +137,12 @@ class CLUETrainer(SavingMixin, PushMixin, MeasuringMixin):
         )
         self.task, self._task_is_made = task or self._make_task(first), task is None
         self.task.has_own_collator = data_collator is not None
-        self.objective: Objective = OBJECTIVES[args.objective].from_config(args)
+        self.training_objective: Objective = OBJECTIVES[args.objective].from_config(args)
         self.plain_objective: Objective = Plain()
         self.evaluator = evaluator
         self._evaluation_rows = eval_dataset if isinstance(eval_dataset, dict) else {"": eval_dataset}
         train_dataset = self.task.prepare(train_dataset, args, "train", training=True)
-        if self.objective.needs_row and train_dataset is not None:
+        if self.training_objective.needs_row and train_dataset is not None:
             train_dataset, args.remove_unused_columns = self.task.numbered(train_dataset), False
         eval_dataset = self.task.prepare(eval_dataset, args, "evaluation")
         self._train_collator = self.task.train_collator(args) if data_collator is None else None
@@ -157,6 +154,7 @@ class CLUETrainer(SavingMixin, PushMixin, MeasuringMixin):
             eval_dataset=eval_dataset,
             processing_class=processing_class,
             model_init=model_init,
+            compute_loss_func=compute_loss_func,
             compute_metrics=compute_metrics,
             callbacks=callbacks,
             optimizers=optimizers,
@@ -176,7 +174,7 @@ class CLUETrainer(SavingMixin, PushMixin, MeasuringMixin):
             self.add_callback(callback)
         self._plain_until = args.plain_steps
         self._evaluation_sums = self._no_sums()
-        self.measures_loss = type(self).compute_loss is CLUETrainer.compute_loss
+        self.measures_loss = type(self).compute_loss is CLUETrainer.compute_loss and compute_loss_func is None
 
     # ---- the model: given, or made anew by `model_init` for each training ----
 
@@ -185,80 +183,87 @@ class CLUETrainer(SavingMixin, PushMixin, MeasuringMixin):
         return model if config is None else add_adapter(model, config, args.gradient_checkpointing)
 
     def call_model_init(self, trial: Any = None) -> Any:
-        return self._with_adapter(super().call_model_init(trial), self.args)
+        if self._first_model is not None:
+            model, self._first_model = self._first_model, None
+            return model
+        model = self._with_adapter(super().call_model_init(trial), self.args)
+        settle_tokenizer(self.processing_class, model, self.args)
+        self.task.settle_model(model)
+        if self.args.generation_config is not None:
+            model.generation_config = self.load_generation_config(self.args.generation_config)  # type: ignore[arg-type]
+        return model
 
     def _hp_search_setup(self, trial: Any) -> None:
         """A trial of a hyperparameter search may change the objective and what the task does."""
         super()._hp_search_setup(trial)
         if trial is not None:
             self.args.check_objective()
-            self.objective = OBJECTIVES[self.args.objective].from_config(self.args)
+            self.training_objective = OBJECTIVES[self.args.objective].from_config(self.args)
             if self._task_is_made:
-                self.task = self._make_task(self.model)
+                own_collator, self.task = self.task.has_own_collator, self._make_task(self.model)
+                self.task.has_own_collator = own_collator
 
     # ---- the two lines everything hangs on: task -> prediction, objective -> loss ----
 
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
+        if self.compute_loss_func is not None:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         training = model.training
         # evaluation always uses the final objective, so that its loss is comparable along the run
-        objective = self.objective_at(self.state.global_step) if training else self.objective
-        if num_items_in_batch is None:
-            counts = self.task.count([inputs])
-        else:
-            counts = torch.stack([num_items_in_batch, self._num_sequences])
+        objective = self.objective_at(self.state.global_step) if training else self.training_objective
         with self.accelerator.autocast():
             prediction = self.task.predict(model, inputs, objective, return_outputs)
+            counts = self._counts
+            if counts is None:
+                counts = self.task.count([inputs])
+                if num_items_in_batch is not None:
+                    counts[0] = num_items_in_batch
             loss, statistics = prediction.reduce(objective, counts.clamp(min=1))
         self._add_statistics(statistics, training)
-        if num_items_in_batch is not None and self.args.average_tokens_across_devices:
+        if self.loss_is_scaled_for_ga is None and self._counts is not None:
+            self.loss_is_scaled_for_ga = True  # by the items of the whole window: transformers must not divide again
+        if self.args.average_tokens_across_devices and (self._counts is not None or num_items_in_batch is not None):
             loss = loss * (self.accelerator.num_processes // self.get_tp_size())  # DDP divides by it
-        self._loss_is_scaled = True
         return (loss, with_loss(prediction.outputs, loss)) if return_outputs else loss
 
-    @property
-    def loss_is_scaled_for_ga(self) -> bool | None:  # type: ignore[override]
-        """
-        The loss of `compute_loss` is divided by the items of the whole window, so that transformers must not divide it
-        again. For one of a subclass that does not call it, transformers decides as it always does.
-        """
-        return self._loss_is_scaled or None
-
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        self._loss_is_scaled = False
-        return super().training_step(*args, **kwargs)
+        is_scaled, self._counts = self.loss_is_scaled_for_ga, self._step_counts
+        try:
+            return super().training_step(*args, **kwargs)
+        finally:
+            self.loss_is_scaled_for_ga, self._counts = is_scaled, None
 
     def objective_at(self, step: int) -> Objective:
         """The objective of a global step: plain during the plain phase, then the chosen one with its schedule."""
         if step < self._plain_until:
             return self.plain_objective
-        return self.objective.at(step - self._plain_until)
+        return self.training_objective.at(step - self._plain_until)
 
     @property
     def in_plain_phase(self) -> bool:
         """Whether the next step is still one of plain training."""
         return self.state.global_step < self._plain_until
 
-    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | None:
-        """The denominators of the loss (see [`Task.count`]) over the accumulation window and all processes."""
-        if not batch_samples or batch_samples[0].get("labels") is None:
-            return None
-        own = self.task.count(batch_samples).to(device)
-        totals = self.accelerator.reduce(own, "sum") if self.args.world_size > 1 else own
-        counts = (totals if self.args.average_tokens_across_devices else own) / self._num_copies()
-        items, self._num_sequences = counts
-        return items
-
-    def _num_copies(self) -> int:
-        """Number of processes that see the same batch."""
-        return self.get_tp_size() * self.get_cp_size() * self.get_sp_size()
+    def _get_num_items_in_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """What the loss of others is divided by; ours has counts of its own."""
+        return None if self.measures_loss else super()._get_num_items_in_batch(*args, **kwargs)
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
+        """The batches of an optimizer step; counts the denominators of its loss over all of them and all processes."""
         batches, items = super().get_batch_samples(*args, **kwargs)
+        # processes that see the same batch
+        copies = self.get_tp_size() * self.get_cp_size() * self.get_sp_size()
+        self._step_counts = None
+        if batches and batches[0].get("labels") is not None:
+            counts = self.task.count(batches).to(self.args.device)
+            if self.args.world_size > 1 and self.args.average_tokens_across_devices:
+                counts = self.accelerator.reduce(counts, "sum")
+            self._step_counts = counts / copies
         tokens = self.task.count_tokens(batches) if batches else None
         if tokens is not None:
-            self.log_state.add_tokens(tokens.to(self.args.device) / self._num_copies())
+            self.log_state.add_tokens(tokens.to(self.args.device) / copies)
         return batches, items
 
     def set_initial_training_values(self, args: Any, dataloader: Any) -> Any:
@@ -299,7 +304,7 @@ class CLUETrainer(SavingMixin, PushMixin, MeasuringMixin):
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         dataset = self.train_dataset if train_dataset is None else train_dataset
-        sampler = self.objective.train_sampler(self)
+        sampler = self.training_objective.train_sampler(self)
         if sampler is not None:
             return sampler
         columns = getattr(dataset, "column_names", None) or [] if has_length(dataset) else []
@@ -334,7 +339,7 @@ class _ObjectiveCallback(TrainerCallback):
         self.trainer = trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.trainer.objective.on_train_begin(self.trainer)
+        self.trainer.training_objective.on_train_begin(self.trainer)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         collator: Any = self.trainer._train_collator
@@ -342,4 +347,4 @@ class _ObjectiveCallback(TrainerCallback):
             collator.set_epoch(int(state.epoch or 0))
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.trainer.objective.on_epoch_end(self.trainer)
+        self.trainer.training_objective.on_epoch_end(self.trainer)

@@ -28,6 +28,8 @@ def make_experiment(
     command_line: str,
 ) -> Experiment:
     """The kind of experiment that model, config and data ask for."""
+    if config.task == "token":
+        raise UserError("task='token' is not supported by the commands: use CLUETrainer in Python.")
     arguments = (model, lora, config, splits, run, data.report_splits, command_line)
     experiment: Experiment
     if predicts_numbers(model, config):

@@ -34,7 +34,7 @@ class MeasuringMixin(Seq2SeqTrainer):
     args: CLUEConfig
     model: Any
     task: Task
-    objective: Objective
+    training_objective: Objective
     evaluator: UncertaintyEvaluator | None
     finite_guard: FiniteGuard
     #: Whether `compute_loss` is this package's: the loss of another one is logged as transformers does.
@@ -45,7 +45,7 @@ class MeasuringMixin(Seq2SeqTrainer):
 
     def objective_at(self, step: int) -> Objective:
         """The objective of a global step."""
-        return self.objective
+        return self.training_objective
 
     # ---- logging ----
 
@@ -144,7 +144,7 @@ class MeasuringMixin(Seq2SeqTrainer):
         self._evaluation_sums = self._no_sums()
         output = super().evaluation_loop(dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
         if output.metrics is not None and self._evaluation_sums[STATISTICS.index("items")] > 0:
-            metrics = self._summary(self._evaluation_sums, self.objective)
+            metrics = self._summary(self._evaluation_sums, self.training_objective)
             if self.evaluator is not None:
                 metrics |= self._rejection_metrics(self.evaluator, metric_key_prefix)
             output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in metrics.items()})
@@ -170,13 +170,15 @@ class MeasuringMixin(Seq2SeqTrainer):
         **gen_kwargs: Any,
     ) -> Any:
         generate = self.args.predict_with_generate and not prediction_loss_only
-        has_labels = bool(self.label_names) and all(inputs.get(name) is not None for name in self.label_names)
-        if not (generate or (prediction_loss_only and has_labels)):
+        has_labels = inputs.get("labels") is not None
+        if not (generate or (prediction_loss_only and has_labels and self.measures_loss)):
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
         inputs, loss = self._prepare_inputs(inputs), None
         if has_labels:
             with torch.no_grad(), self.compute_loss_context_manager():
-                loss = self.compute_loss(model, inputs).detach().mean()  # needs no logits, so they are not made
+                # copied, as a loss of others may take the labels out; ours makes no logits here
+                batch_loss: Any = self.compute_loss(model, dict(inputs))
+                loss = batch_loss.detach().mean()
         if not generate:
             return loss, None, None
         return (loss, *self._generate(model, inputs, ignore_keys, gen_kwargs))
