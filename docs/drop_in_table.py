@@ -10,7 +10,8 @@ from collections import Counter
 from pathlib import Path
 
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "tests"))
 
 import drop_in.evaluation
 import drop_in.hooks
@@ -39,6 +40,29 @@ MEANING = """
 """
 
 
+DIFFERENT = """## transformers' own tests
+
+[{passed} of the {all} tests]({results}) of transformers' trainers that pass with its classes here also pass with ours in
+their place. The others differ on purpose:
+"""
+
+
+def upstream_tests() -> str:
+    """What the benchmark of transformers' tests has recorded: how many pass, and the reasons why others do not."""
+    name = "benchmarks/results/upstream_tests.md"
+    rows = [
+        [cell.strip() for cell in line.strip("| ").split(" | ")]
+        for line in (ROOT / name).read_text(encoding="utf-8").splitlines()
+        if line.startswith("| ")
+    ]
+    [(_, _, stock, ours)] = [cells for cells in rows if cells[0] == "all"]
+    reasons: dict[str, list[str]] = {}
+    for test, *_, reason in (cells for cells in rows if cells[1:3] == ["passed", "failed"]):
+        reasons.setdefault(reason, []).append(f"`{test.rpartition('::')[2]}`")
+    lines = [f"- {reason} ({', '.join(tests)})" for reason, tests in reasons.items()]
+    return "\n".join([DIFFERENT.format(passed=ours, all=stock, results=f"../{name}"), *lines])
+
+
 def row(case: Case) -> str:
     return f"| {case.name} | {case.verdict} | {case.note} |"
 
@@ -50,7 +74,7 @@ def page() -> str:
     for group in ORDER:
         rows = [row(case) for case in CASES if case.group == group]
         parts.append("\n".join([f"## {group}\n", "| | | |", "|---|---|---|", *rows]))
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, upstream_tests()]) + "\n"
 
 
 if __name__ == "__main__":
