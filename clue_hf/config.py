@@ -6,7 +6,7 @@ import functools
 import inspect
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import InitVar, dataclass, field, fields
 from typing import Any, TypeVar
 
 import torch
@@ -25,7 +25,7 @@ def _document_fields(config: type[_Config]) -> type[_Config]:
     """Adds the fields that a config declares itself to its docstring."""
     settings, lines = config.__dataclass_fields__, []  # type: ignore[attr-defined]
     for name, type_ in config.__annotations__.items():
-        type_ = type_.removeprefix("InitVar[").removesuffix("]") if type_.startswith("InitVar") else type_
+        type_ = type_.type if isinstance(type_, InitVar) else type_
         default = "" if settings[name].default is None else f", defaults to `{settings[name].default!r}`"
         lines.append(f"    {name} (`{type_.removesuffix(' | None')}`, *optional*{default}):")
         lines += textwrap.wrap(settings[name].metadata["help"], 110, initial_indent=" " * 8, subsequent_indent=" " * 8)
@@ -56,15 +56,16 @@ class ScriptSettings:
     preprocessing_num_workers: int | None = setting(None, "Number of processes that tokenise the data.")
 
 
-def _redeclare_script_settings(form: str) -> Callable[[type[_Config]], type[_Config]]:
+def _redeclare_script_settings(hidden: bool) -> Callable[[type[_Config]], type[_Config]]:
     """
-    Declares [`ScriptSettings`] again in a class that becomes a dataclass. As `"InitVar[{}]"` they are arguments, but
-    no fields, so that a HfArgumentParser leaves their options to the script that it parses for.
+    Declares [`ScriptSettings`] again in a class that becomes a dataclass. Hidden, they are arguments, but no fields:
+    a HfArgumentParser leaves their options to the script that it parses for.
     """
 
     def redeclare(config: type[_Config]) -> type[_Config]:
         for declared in fields(ScriptSettings):
-            config.__annotations__[declared.name] = form.format(declared.type)
+            of_type: Any = declared.type
+            config.__annotations__[declared.name] = InitVar(of_type) if hidden else of_type
             redeclared = field(default=declared.default, metadata=declared.metadata, kw_only=True)
             setattr(config, declared.name, redeclared)
         return config
@@ -75,7 +76,7 @@ def _redeclare_script_settings(form: str) -> Callable[[type[_Config]], type[_Con
 @_explain_trl_settings
 @_document_fields
 @dataclass
-@_redeclare_script_settings("InitVar[{}]")
+@_redeclare_script_settings(hidden=True)
 class CLUEConfig(Seq2SeqTrainingArguments, ScriptSettings):
     """
     Settings of [`CLUETrainer`]: those of [`~transformers.Seq2SeqTrainingArguments`], and the ones below.
@@ -319,6 +320,6 @@ class CLUEConfig(Seq2SeqTrainingArguments, ScriptSettings):
 
 
 @dataclass
-@_redeclare_script_settings("{}")
+@_redeclare_script_settings(hidden=False)
 class CommandConfig(CLUEConfig):
     """A [`CLUEConfig`] whose settings are all options: what the commands of this package parse."""

@@ -303,7 +303,7 @@ class CLUETrainer(SavingMixin, PushMixin, MeasuringMixin):
         return optimizer, settings
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-        dataset = self.train_dataset if train_dataset is None else train_dataset
+        dataset: Any = self.train_dataset if train_dataset is None else train_dataset
         sampler = self.training_objective.train_sampler(self)
         if sampler is not None:
             return sampler
@@ -312,7 +312,9 @@ class CLUETrainer(SavingMixin, PushMixin, MeasuringMixin):
             return super()._get_train_sampler(train_dataset)
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
         step_size = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
-        return LengthGroupedSampler(token_lengths(dataset), step_size, seed, lambda: int(self.state.epoch or 0))
+        given = self.args.length_column_name
+        lengths = list(dataset[given]) if given in columns else token_lengths(dataset)
+        return LengthGroupedSampler(lengths, step_size, seed, lambda: int(self.state.epoch or 0))
 
     def get_train_dataloader(self) -> Any:
         """Training may make its batches in another way: examples are varied there."""

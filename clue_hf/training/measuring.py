@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -102,10 +103,11 @@ class MeasuringMixin(Seq2SeqTrainer):
     def _add_statistics(self, statistics: torch.Tensor, training: bool) -> None:
         """Adds the statistics of a batch, a row for each example, to those of training or evaluation."""
         if training:
-            self.log_state.add(self._add_up(statistics))
+            # a step that is skipped must not spoil the line of the log
+            self.log_state.add(self._add_up(statistics, only_finite=self.args.logging_nan_inf_filter))
         else:
-            # gather_function leaves out the rows that were repeated to fill the last batch
-            self._evaluation_sums = self._evaluation_sums + self._add_up(self.gather_function(statistics))
+            # without the rows that were repeated to fill the last batch
+            self._evaluation_sums += self._add_up(self.accelerator.gather_for_metrics(statistics))
 
     def _no_sums(self) -> torch.Tensor:
         """Zero for each of [`STATISTICS`], and for the batches without any item."""
@@ -115,9 +117,10 @@ class MeasuringMixin(Seq2SeqTrainer):
         # float64 keeps counts of billions of tokens exact, but Apple's GPUs do not have it
         return torch.device("cpu") if self.args.device.type == "mps" else self.args.device
 
-    def _add_up(self, statistics: torch.Tensor) -> torch.Tensor:
+    def _add_up(self, statistics: torch.Tensor, only_finite: bool = False) -> torch.Tensor:
         sums = statistics.to(device=self._sums_device(), dtype=torch.float64).sum(0)
-        sums = torch.where(sums.isfinite().all(), sums, 0)  # a step that is skipped must not spoil the log line
+        if only_finite:
+            sums = torch.where(sums.isfinite().all(), sums, 0)
         return torch.cat([sums, (sums[STATISTICS.index("items")] == 0).to(sums.dtype).unsqueeze(0)])
 
     # ---- evaluation: without duplicates, with and without generation ----
@@ -140,7 +143,9 @@ class MeasuringMixin(Seq2SeqTrainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> Any:
-        self.gather_function = self.accelerator.gather_for_metrics  # Seq2SeqTrainer would count repeated rows
+        # Seq2SeqTrainer would count repeated rows
+        gather, as_objects = self.accelerator.gather_for_metrics, self.args.eval_use_gather_object
+        self.gather_function = partial(gather, use_gather_object=as_objects)
         self._evaluation_sums = self._no_sums()
         output = super().evaluation_loop(dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
         if output.metrics is not None and self._evaluation_sums[STATISTICS.index("items")] > 0:
