@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from inspect import signature
+from types import MethodType
 from typing import Any
 
 import torch
@@ -45,8 +46,6 @@ class SwappedTrainer(CLUETrainer):
         if isinstance(model, torch.nn.Module) and not type(model).__module__.startswith(("transformers.", "peft.")):
             kwargs["task"] = ModelLoss()
         super().__init__(*args, **kwargs)
-        self.measures_loss = type(self).compute_loss is SwappedTrainer.compute_loss and "task" not in kwargs
-
-    def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
-        compute = Trainer.compute_loss if isinstance(self.task, ModelLoss) else CLUETrainer.compute_loss
-        return compute(self, *args, **kwargs)
+        if "task" in kwargs and type(self).compute_loss is CLUETrainer.compute_loss:
+            self.compute_loss = MethodType(Trainer.compute_loss, self)  # type: ignore[method-assign]
+            self.measures_loss = False

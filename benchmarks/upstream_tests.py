@@ -3,8 +3,9 @@
 The tests come from a checkout of transformers, of a version near the installed one; its `src` is not used. They need
 the package `parameterized`, and skip themselves where they need a GPU or packages that are not installed:
 
-    python benchmarks/upstream_tests.py --checkout ../transformers
+    python benchmarks/upstream_tests.py --checkout ../transformers --stand_ins
 
+What they load from the Hub are then models with random weights and made-up data, in folders of the same names.
 As a plugin of pytest, in the processes that it starts, this module puts the classes in place before a test is
 imported. The objective is plain cross-entropy. Many of the tests train toy modules that compute a loss of their own,
 which `CLUETrainer` does not know: there a subclass takes that loss over, as a user's own `compute_loss` does.
@@ -66,7 +67,7 @@ def pytest_configure() -> None:
         if not hasattr(transformers, name):
             setattr(transformers, name, None)
     if os.environ.get(CLASSES) == "ours":
-        from upstream_classes import SwappedConfig, SwappedTrainer
+        from benchmarks.upstream_classes import SwappedConfig, SwappedTrainer
 
         transformers.Trainer = transformers.Seq2SeqTrainer = SwappedTrainer  # type: ignore[misc]
         transformers.TrainingArguments = transformers.Seq2SeqTrainingArguments = SwappedConfig  # type: ignore[misc]
@@ -88,13 +89,16 @@ def pytest_runtest_call() -> Iterator[None]:
 # ---- the script ----
 
 
+def make_environment() -> dict[str, str]:
+    """That of processes that work in the checkout, without the Hub, with this repository on the path."""
+    paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1"}
+
+
 def run(file: Path, checkout: Path, classes: str, limit: int) -> dict[str, tuple[str, str]]:
     """Outcome (passed, failed, skipped) of each test of a file, and the first line of what went wrong."""
-    here = Path(__file__).parent
-    paths = [str(here.parent), str(here), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {
-        **os.environ, CLASSES: classes, LIMIT: str(limit), "PYTEST_PLUGINS": "upstream_tests", "HF_HUB_OFFLINE": "1",
-        "PYTHONPATH": os.pathsep.join(paths),
+        **make_environment(), CLASSES: classes, LIMIT: str(limit), "PYTEST_PLUGINS": "benchmarks.upstream_tests",
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
@@ -140,8 +144,12 @@ def main() -> None:
     parser.add_argument("--checkout", type=Path, required=True, help="folder of a checkout of transformers")
     parser.add_argument("--tests", nargs="+", default=TESTS, help="files of tests in the checkout, patterns allowed")
     parser.add_argument("--limit", type=int, default=300, help="seconds after which a test has failed")
+    parser.add_argument("--stand_ins", action="store_true", help="put tiny models and data into the checkout first")
     arguments = parser.parse_args()
     checkout = arguments.checkout.resolve()
+    if arguments.stand_ins:
+        script = Path(__file__).with_name("upstream_stand_ins.py").resolve()
+        subprocess.run([sys.executable, str(script)], cwd=checkout, env=make_environment(), check=True)
     files = sorted(file for pattern in arguments.tests for file in checkout.glob(pattern))
     counts, rows = [], []
     for file in files:
@@ -165,8 +173,8 @@ def write(counts: list[list[str]], rows: list[list[str]]) -> None:
         ["file", "tests", "stock passes", "of these ours passes"],
         [*counts, total],
         f"Installed: transformers {transformers.__version__}. What stock fails or skips needs a GPU, the network, or "
-        "another version. The tests that fare differently:\n\n" + "\n".join(table),
-        "upstream_tests.py --checkout PATH",
+        "packages that are not installed. The tests that fare differently:\n\n" + "\n".join(table),
+        "upstream_tests.py --checkout PATH --stand_ins",
     )
 
 

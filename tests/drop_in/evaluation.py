@@ -277,6 +277,12 @@ def short_texts(side):
     return generated(side, generation_max_length=3)
 
 
+@case(GENERATION, "`predict(num_return_sequences=...)`", seq2seq=True)
+def several_texts(side):
+    call = {"max_new_tokens": 5, "num_beams": 2, "num_return_sequences": 2}
+    return generated(side, call=call, eval_dataset=make_data("t5", 4), per_device_eval_batch_size=3)[0]
+
+
 @case(GENERATION, "sampling: `predict(do_sample=True)`", seq2seq=True)
 def sampling(side):
     return generated(side, call={"do_sample": True, "max_new_tokens": 5, "top_k": 5})

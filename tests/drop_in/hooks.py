@@ -71,14 +71,15 @@ def super_outputs(side):
     return result(side.trained(make_model("t5"), make, **texts("t5"))), shapes
 
 
-@case(HOOKS, "`compute_loss_func`")
+@case(HOOKS, "`compute_loss_func` with `gradient_accumulation_steps`")
 def loss_function(side):
     def double(outputs, labels, num_items_in_batch=None):
         logits = outputs["logits"][:, :-1].reshape(-1, VOCABULARY)
         loss = torch.nn.functional.cross_entropy(logits, labels[:, 1:].reshape(-1), reduction="sum")
         return 2 * loss / num_items_in_batch if num_items_in_batch is not None else loss
 
-    return result(side.trained(make_model("gpt2"), compute_loss_func=double, **texts("gpt2")))
+    options = {"compute_loss_func": double, "gradient_accumulation_steps": 2}
+    return result(side.trained(make_model("gpt2"), **options, **texts("gpt2")))
 
 
 @case(HOOKS, "`training_step`, `log`, `prediction_step` overridden", seq2seq=True)
