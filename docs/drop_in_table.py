@@ -41,10 +41,10 @@ MEANING = """
 """
 
 
-DIFFERENT = """## transformers' own tests
+DIFFERENT = """## Where it differs on purpose
 
-Of its tests of trainers, {all} pass offline on a CPU with its own classes, and
-[{passed} of them with ours]({results}). The others differ on purpose:
+The rows "ours" above. Of transformers' own tests of its trainers {all} pass with its classes, offline on a CPU, and
+[{passed} of them with ours]({results}) in their place. The others fail because:
 """
 
 
