@@ -81,7 +81,7 @@ def _task_name(model: Any, config: CLUEConfig) -> str:
             "predicts. Make it a PreTrainedModel, or use transformers' Trainer."
         )
     if getattr(base.config, "problem_type", None) == "multi_label_classification":
-        raise UserError("Classification with several labels per example is not supported: use transformers' Trainer.")
+        raise UserError("Classification with several labels per row is not supported: use transformers' Trainer.")
     if config.task == "auto":
         return model_kind(model).task
     if config.task != "token" and has_token_head(model):

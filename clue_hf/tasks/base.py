@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # The columns of the per-example sums that a prediction yields and the trainer adds up.
 STATISTICS = (
-    "loss", "sequence_loss", "error", "uncertainty", "calibration", "correct", "items", "sequences", "aux_loss",
+    "loss", "sequence_loss", "aux_loss", "error", "uncertainty", "calibration", "correct", "items", "sequences",
 )  # fmt: skip
 
 
@@ -92,7 +92,7 @@ class Prediction:
         error, uncertainty = self.error.detach(), self.uncertainty.detach()
         ones, nothing = torch.ones_like(error), torch.zeros_like(error)
         correct = nothing if self.correct is None else self.correct
-        columns = (losses, nothing, error, uncertainty, (error - uncertainty) ** 2, correct, ones, nothing, nothing)
+        columns = (losses, nothing, nothing, error, uncertainty, (error - uncertainty) ** 2, correct, ones, nothing)
         sums = error.new_zeros(self.num_examples, len(STATISTICS))
         sums.index_add_(0, self.example, torch.stack([column.to(sums.dtype) for column in columns], 1))
         sums[:, STATISTICS.index("sequences")] = (sums[:, STATISTICS.index("items")] > 0).to(sums.dtype)

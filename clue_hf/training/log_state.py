@@ -34,6 +34,7 @@ class LogState(TrainerCallback, ExportableState):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.sums = self.tokens = None
+        state.stateful_callbacks.setdefault(type(self).__name__, self.state())  # not in checkpoints of other trainers
         if state.global_step > 0 and args.process_index == 0:  # resumed: the first process has those of all
             stored = state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {})
             if stored.get("sums") is not None:

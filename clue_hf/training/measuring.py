@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 from transformers import Seq2SeqTrainer
+from transformers.trainer_utils import default_compute_objective
 from transformers.utils import logging
 
 from ..objectives import Objective
@@ -43,6 +44,8 @@ class MeasuringMixin(Seq2SeqTrainer):
     _evaluation_rows: dict[str, Any]
     _evaluation_sums: torch.Tensor
     _warned_of_flatness = False
+    #: Names of what the last evaluation has besides the loss and the metrics of the user.
+    _own_metrics: set[str] = set()
 
     def objective_at(self, step: int) -> Objective:
         """The objective of a global step."""
@@ -152,8 +155,21 @@ class MeasuringMixin(Seq2SeqTrainer):
             metrics = self._summary(self._evaluation_sums, self.training_objective)
             if self.evaluator is not None:
                 metrics |= self._rejection_metrics(self.evaluator, metric_key_prefix)
-            output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in metrics.items()})
+            named = {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
+            output.metrics.update(named)
+            self._own_metrics = {*named} - {f"{metric_key_prefix}_loss"}
         return output
+
+    def hyperparameter_search(
+        self, hp_space: Any = None, compute_objective: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        """By default on the sum of the user's metrics, or without any on the loss, as in transformers."""
+
+        def objective(metrics: dict[str, float]) -> float:
+            own = self._own_metrics
+            return default_compute_objective({name: value for name, value in metrics.items() if name not in own})
+
+        return super().hyperparameter_search(hp_space, compute_objective or objective, *args, **kwargs)
 
     def _rejection_metrics(self, evaluator: UncertaintyEvaluator, prefix: str) -> dict[str, float]:
         """How well the uncertainty of generated texts ranks them; nothing for data other than `eval_dataset`."""

@@ -80,7 +80,7 @@ class SavingMixin(Trainer):
             return _noted(newest)
         folder = Path(str(resume))
         if not folder.is_dir():
-            raise UserError(f"resume_from_checkpoint: there is no folder {str(folder)!r}.")
+            raise UserError(f"Can't find a valid checkpoint at {folder}: there is no such folder.")
         reason = damage(folder)
         if reason:
             raise UserError(
