@@ -71,11 +71,10 @@ bench: $(READY)  ## run the speed and memory benchmarks
 	$(BIN)/python benchmarks/evaluation_memory.py
 
 bench-packing: $(READY)  ## padding, grouping and packing of short texts (TATOEBA=file)
-bench-upstream: $(READY)  ## transformers' own tests of its trainers with ours in their place: UPSTREAM=<checkout of transformers>
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt parameterized
-	$(BIN)/python benchmarks/upstream_tests.py --checkout $(UPSTREAM) --stand_ins
-
 	$(BIN)/python benchmarks/packing.py --data $(TATOEBA)
+
+bench-upstream: $(READY)  ## transformers' own tests of its trainers with ours in their place: UPSTREAM=<checkout of transformers>
+	$(BIN)/python benchmarks/upstream_tests.py --checkout $(UPSTREAM) --stand_ins
 
 bench-peer: $(READY)  ## evaluate beside LM-Polygraph, in an environment of its own (a quarter of an hour and some gigabytes)
 	$(BIN)/python benchmarks/evaluate.py --peer_python auto --peer_folder out/lm-polygraph --examples 48 --rounds 1

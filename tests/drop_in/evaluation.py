@@ -1,6 +1,7 @@
 """Cases of evaluation, prediction and generation."""
 
 import numpy as np
+import torch
 from helpers import make_data, make_model
 from transformers import DataCollatorWithPadding, GenerationConfig
 
@@ -137,11 +138,18 @@ def iterable(side):
     return measured(trainer_of(side, "gpt2", eval_dataset=make_data("gpt2", 4).to_iterable_dataset()).evaluate())
 
 
-@case(EVALUATION, "raw texts in `evaluate` and `predict`", seq2seq=True,
+def tokens_of_raw(side):
+    """The same with tokens made by hand."""
+    rows = [{**TOKENIZER(row["source"]), "labels": TOKENIZER(row["target"])["input_ids"]} for row in raw_texts()]
+    trainer = trainer_of(side, "t5", eval_dataset=None)
+    return measured(trainer.evaluate(rows)), trainer.predict(rows).label_ids
+
+
+@case(EVALUATION, "raw texts in `evaluate` and `predict`", seq2seq=True, truth=tokens_of_raw,
       ours="tokenised as the training data is; stock needs tokens")  # fmt: skip
 def raw(side):
     trainer = trainer_of(side, "t5", processing_class=TOKENIZER, data_collator=None, eval_dataset=None)
-    return measured(trainer.evaluate(raw_texts())), trainer.predict(raw_texts()).label_ids.shape
+    return measured(trainer.evaluate(raw_texts())), trainer.predict(raw_texts()).label_ids
 
 
 # ---- predictions ----
@@ -162,7 +170,7 @@ def predict_classes(side):
     return predicted(side.trainer(make_bert(), **classes()).predict(classes()["eval_dataset"]))
 
 
-@case(PREDICTIONS, "regressor: the shape is `(rows,)`",
+@case(PREDICTIONS, "regressor: the shape is `(rows,)`", truth=lambda side: (4,),
       ours="that of the labels, so that `predictions - labels` is what it says; stock has `(rows, 1)`")  # fmt: skip
 def predict_numbers(side):
     data = classes("numbers")
@@ -288,13 +296,23 @@ def sampling(side):
     return generated(side, call={"do_sample": True, "max_new_tokens": 5, "top_k": 5})
 
 
-@case(GENERATION, "no length is given", seq2seq=True,
+@case(GENERATION, "no length is given", seq2seq=True, truth=lambda side: (4, 129),
       ours="`max_target_length` new tokens, 128; stock generates at most 20 tokens")  # fmt: skip
 def no_length(side):
     return generated(side, model_settings={"eos_token_id": None}, max_steps=1)[0].shape
 
 
-@case(GENERATION, "causal model", seq2seq=True,
+def continued_prompts(side):
+    """What the model says after each prompt alone."""
+    model, answers = make_model("gpt2"), np.zeros((4, 4), dtype=np.int64)
+    for number, row in enumerate(texts("gpt2")["eval_dataset"]):
+        prompt = torch.tensor([row["input_ids"][: row["labels"].count(-100)]])
+        answer = model.generate(prompt, max_new_tokens=4)[0, prompt.shape[1] :]
+        answers[number, : len(answer)] = answer
+    return answers
+
+
+@case(GENERATION, "causal model", seq2seq=True, truth=continued_prompts,
       ours="what has no label is the prompt, what follows it is returned; stock continues the targets")  # fmt: skip
 def causal(side):
-    return generated(side, "gpt2", call={"max_new_tokens": 4})[0].shape
+    return generated(side, "gpt2", call={"max_new_tokens": 4})[0][:, :4]

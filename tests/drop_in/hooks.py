@@ -12,7 +12,7 @@ from transformers import (
 )
 
 from drop_in.material import PAD, TOKENIZER, classes, make_bert, raw_texts, texts
-from drop_in.sides import case, log, result
+from drop_in.sides import case, log, result, weights
 
 
 HOOKS, DATA = "Hooks", "Data"
@@ -195,7 +195,7 @@ def search(side):
     return best.hyperparameters, best.objective
 
 
-@case(HOOKS, "`peft_config`", ours="as in TRL: an adapter is added; stock has no such argument")
+@case(HOOKS, "`peft_config`", truth=lambda side: 2, ours="as in TRL: an adapter is added; stock has no such argument")
 def peft_config(side):
     from peft import LoraConfig
 
@@ -325,13 +325,18 @@ def padded_labels(side):
     )
 
 
-@case(DATA, "raw texts in two columns", seq2seq=True, ours="tokenised; stock needs tokens")
+def tokens_of_raw(side):
+    rows = [{**TOKENIZER(row["source"]), "labels": TOKENIZER(row["target"])["input_ids"]} for row in raw_texts()]
+    return weights(side.trained(make_model("t5"), train_dataset=rows, data_collator=PAD))
+
+
+@case(DATA, "raw texts in two columns", seq2seq=True, truth=tokens_of_raw, ours="tokenised; stock needs tokens")
 def raw(side):
     settings = {"train_dataset": raw_texts(), "processing_class": TOKENIZER}
-    return log(side.trained(make_model("t5"), **settings))[0]["loss"]
+    return weights(side.trained(make_model("t5"), **settings))
 
 
-@case(DATA, "a batch without a single label",
+@case(DATA, "a batch without a single label", truth=lambda side: [(0.0, 1)] * 3,
       ours="adds nothing to the loss, and is counted as `skipped_batches`; in stock the loss is NaN")  # fmt: skip
 def no_labels(side):
     data = datasets.Dataset.from_list([{"input_ids": [5, 6, 7], "labels": [-100] * 3}] * 8)

@@ -62,12 +62,21 @@ def script_arguments(side):
     return options, args.learning_rate, args.predict_with_generate
 
 
-@case(ARGUMENTS, "no `objective`", ours="CLUE with `alpha=0.9`; `objective='ce'` is the loss of stock")
+@case(
+    ARGUMENTS,
+    "no `objective`",
+    truth=lambda side: "clue",
+    ours="CLUE with `alpha=0.9`; `objective='ce'` is the loss of stock",
+)
 def objective(side):
     return getattr(side.config_class(str(side.folder)), "objective", None)
 
 
-@case(ARGUMENTS, "the name of a model, or its folder, as `model`", seq2seq=True,
+def given_model(side):
+    return weights(side.trained(make_model("t5"), **texts("t5")))
+
+
+@case(ARGUMENTS, "the name of a model, or its folder, as `model`", seq2seq=True, truth=given_model,
       ours="loaded with its tokenizer, as in TRL; stock needs a model")  # fmt: skip
 def model_name(side):
     folder = side.folder.with_name("model")
@@ -94,17 +103,24 @@ def saved(side):
     return AutoModelForSeq2SeqLM.from_pretrained(side.folder / "saved").state_dict()
 
 
-@case(SAVING, "`training_args.bin`", seq2seq=True,
+@case(SAVING, "`training_args.bin`", seq2seq=True, truth=lambda side: False,
       ours="a pickle that holds `hub_token`: not written; the settings are in training_settings.json")  # fmt: skip
 def arguments_file(side):
     side.trained(make_model("t5"), **texts("t5")).save_model(str(side.folder / "saved"))
     return "training_args.bin" in files(side.folder / "saved")
 
 
-@case(SAVING, "files that `push_to_hub` uploads", seq2seq=True,
+def model_files(side):
+    model = ["config.json", "generation_config.json", "model.safetensors"]
+    return ["README.md", *model, "tokenizer.json", "tokenizer_config.json", "uncertainty.json"]
+
+
+@case(SAVING, "files that `push_to_hub` uploads", seq2seq=True, truth=model_files,
       ours="the model, its card and `uncertainty.json`; stock uploads `training_args.bin`, too")  # fmt: skip
 def uploaded(side):
-    side.trained(make_model("t5"), **texts("t5")).save_model()
+    trainer = side.trained(make_model("t5"), **texts("t5"))
+    trainer.save_model()
+    trainer.create_model_card()
     return sorted(collect_files(side.folder).files) if side.is_ours else files(side.folder)
 
 

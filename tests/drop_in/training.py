@@ -1,8 +1,10 @@
 """Cases of models and of the options of training."""
 
+import numpy as np
 import torch
 from helpers import make_data, make_model
-from transformers import DataCollatorForLanguageModeling, DataCollatorForSeq2Seq
+from transformers import Adafactor, DataCollatorForLanguageModeling, DataCollatorForSeq2Seq
+from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from drop_in.material import PAD, TOKENIZER, classes, make_bert, make_mixtral, make_vit, texts
 from drop_in.sides import case, log, result, weights
@@ -180,7 +182,15 @@ def adafactor(side):
     return result(side.trained(make_model("t5"), optim="adafactor", **texts("t5")))
 
 
-@case(OPTIONS, "`optim='adafactor'` with `optim_args`", seq2seq=True,
+def adafactor_by_hand(side):
+    model = make_model("t5")
+    settings = {"lr": 1e-2, "scale_parameter": True, "relative_step": False}
+    optimizer = Adafactor(model.parameters(), **settings)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / 3)
+    return weights(side.trained(model, optimizers=(optimizer, schedule), **texts("t5")))
+
+
+@case(OPTIONS, "`optim='adafactor'` with `optim_args`", seq2seq=True, truth=adafactor_by_hand,
       ours="the settings are used; stock ignores them")  # fmt: skip
 def adafactor_settings(side):
     return weights(side.trained(make_model("t5"), optim="adafactor", optim_args="scale_parameter=True", **texts("t5")))
@@ -206,10 +216,18 @@ def order_of_rows(side, **settings):
 
     seen = []
     side.trained(make_model("gpt2"), train_dataset=rows, data_collator=collate, **settings)
-    return seen
+    return seen[:3]
 
 
-@case(OPTIONS, "`train_sampling_strategy='group_by_length'`",
+def grouped_rows(side):
+    rows = make_data("gpt2", 32)
+    generator = torch.Generator().manual_seed(side.config().seed)
+    order = get_length_grouped_indices([2 * len(row["input_ids"]) for row in rows], 4, generator=generator)
+    lengths = [len(rows[number]["input_ids"]) for number in order]
+    return [lengths[start : start + 4] for start in (0, 4, 8)]
+
+
+@case(OPTIONS, "`train_sampling_strategy='group_by_length'`", truth=grouped_rows,
       ours="the order is a function of seed and epoch, so that a resumed training goes on with it; the batches are of "
       "similar lengths as in stock")  # fmt: skip
 def group_by_length(side):
@@ -254,7 +272,7 @@ def accelerator_config(side):
     return result(side.trained(make_model("gpt2"), accelerator_config={"dispatch_batches": True}, **data))
 
 
-@case(OPTIONS, "gradients that are not finite", seq2seq=True,
+@case(OPTIONS, "gradients that are not finite", seq2seq=True, truth=lambda side: True,
       ours="the step is skipped and counted as `nonfinite_steps`, and after `max_nonfinite_steps` in a row, 10, the "
       "training ends with advice; stock spoils the weights")  # fmt: skip
 def nonfinite(side):
@@ -266,7 +284,8 @@ def nonfinite(side):
 
         return Broken
 
-    return weights(side.trained(make_model("t5"), make, **texts("t5")))
+    values = weights(side.trained(make_model("t5"), make, **texts("t5"))).values()
+    return all(np.isfinite(value).all() for value in values)
 
 
 @case(OPTIONS, "`include_num_input_tokens_seen`, `logging_first_step`", seq2seq=True)
@@ -275,7 +294,7 @@ def tokens_seen(side):
     return log(side.trained(make_model("t5"), **options, **texts("t5")))
 
 
-@case(OPTIONS, "`logging_steps`", ours="default 50; stock has 500")
+@case(OPTIONS, "`logging_steps`", truth=lambda side: 50, ours="default 50; stock has 500")
 def logging_steps(side):
     return side.config_class(str(side.folder)).logging_steps
 
