@@ -74,7 +74,7 @@ def page() -> str:
     parts = [HEADING + MEANING, f"{len(CASES)} rows: {number}."]
     for group in ORDER:
         rows = [row(case) for case in CASES if case.group == group]
-        parts.append("\n".join([f"## {group}\n", "| | | |", "|---|---|---|", *rows]))
+        parts.append("\n".join([f"## {group}\n", "| feature | verdict | |", "|---|---|---|", *rows]))
     return "\n\n".join([*parts, upstream_tests()]) + "\n"
 
 

@@ -160,7 +160,12 @@ def resumed_frozen(side):
     return save_and_resume(side, side, make=freeze)
 
 
-@case(SAVING, "resuming with another batch size", refused="was trained with another per_device_train_batch_size")
+@case(
+    SAVING,
+    "resuming with another batch size",
+    refused="was trained with another per_device_train_batch_size (4, now 2). Resume with the same settings, or set "
+    "allow_config_change to continue with the new ones; the change is recorded.",
+)
 def resumed_batch_size(side):
     return save_and_resume(side, side, per_device_train_batch_size=2)
 

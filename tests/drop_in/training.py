@@ -71,13 +71,15 @@ def images(side):
 
 
 @case(MODELS, "classifier with several labels per text (`multi_label_classification`)",
-      refused="is not supported")  # fmt: skip
+      refused="Classification with several labels per row is not supported: use transformers' Trainer.")  # fmt: skip
 def several_labels(side):
     model = make_bert(problem_type="multi_label_classification")
     return result(side.trained(model, **classes("several")))
 
 
-@case(MODELS, "other heads, such as question answering", refused="is not supported")
+@case(MODELS, "other heads, such as `BertForQuestionAnswering`",
+      refused="BertForQuestionAnswering is not supported: it is no language model (causal, sequence-to-sequence, "
+      "masked), no classifier of texts, images or tokens, and no regressor.")  # fmt: skip
 def other_head(side):
     rows = [{"input_ids": [5, 6, 7, number], "start_positions": 1, "end_positions": 2} for number in range(8)]
     return result(side.trained(make_bert("answers"), train_dataset=rows))
@@ -108,7 +110,11 @@ class Plain(torch.nn.Module):
         return {"loss": ((self.layer(x) - labels) ** 2).mean()}
 
 
-@case(MODELS, "plain `nn.Module` that returns a loss", refused="needs a transformers model")
+@case(
+    MODELS,
+    "plain `nn.Module` that returns a loss",
+    refused="CLUETrainer needs a transformers model: Plain has no config, which says what it predicts.",
+)
 def plain_module(side):
     rows = [{"x": [1.0, 2.0], "labels": [1.0]}] * 8
     return weights(side.trained(Plain(), train_dataset=rows))
@@ -156,7 +162,8 @@ def label_smoothing(side):
 
 
 @case(OPTIONS, "`label_smoothing_factor` with CLUE",
-      refused="`label_smoothing_factor` is not supported by the objective 'clue'")  # fmt: skip
+      refused="`label_smoothing_factor` is not supported by the objective 'clue', whose error is plain cross-entropy. "
+      "Remove it, or set objective='label_smoothing'.")  # fmt: skip
 def smoothed_clue(side):
     return side.config(label_smoothing_factor=0.1, objective="clue")
 
@@ -265,7 +272,7 @@ def batch_size(side):
     return trainer.state.train_batch_size, weights(trainer)
 
 
-@case(OPTIONS, "`accelerator_config` (`dispatch_batches`, `split_batches`)")
+@case(OPTIONS, "`accelerator_config={'dispatch_batches': True}`")
 def accelerator_config(side):
     data = texts("gpt2")
     data["train_dataset"] = data["train_dataset"].to_iterable_dataset()
@@ -299,11 +306,21 @@ def logging_steps(side):
     return side.config_class(str(side.folder)).logging_steps
 
 
-@case(OPTIONS, "`use_liger_kernel`", refused="`use_liger_kernel` replaces the loss inside the model")
+@case(
+    OPTIONS,
+    "`use_liger_kernel`",
+    refused="`use_liger_kernel` replaces the loss inside the model, which CLUE does not use. "
+    "Remove it: the fused head (`fused_head`) already avoids holding the logits.",
+)
 def liger(side):
     return side.config(use_liger_kernel=True)
 
 
-@case(OPTIONS, "`sortish_sampler`", refused="Use train_sampling_strategy='group_by_length'", seq2seq=True)
+@case(
+    OPTIONS,
+    "`sortish_sampler`",
+    refused="`sortish_sampler` has no effect in transformers 5. Use train_sampling_strategy='group_by_length'.",
+    seq2seq=True,
+)
 def sortish(side):
     return side.config(sortish_sampler=True)

@@ -96,7 +96,12 @@ def assistant_turns(side):
     return prepared(side, [{"messages": trl_cases.CHAT}]).train_dataset[0]["labels"]
 
 
-@case(ROWS, "a chat without an assistant turn", refused="has a chat without an assistant turn. Leave")
+@case(
+    ROWS,
+    "a chat without an assistant turn",
+    refused="Row 0 (counted from 0) has a chat without an assistant turn. Leave such rows out, or set "
+    "assistant_only_loss=False to learn every token.",
+)
 def no_assistant(side):
     return prepared(side, [{"messages": trl_cases.CHAT[:2]}])
 
