@@ -215,16 +215,16 @@ class CLUETrainer(SavingMixin, PushMixin, MeasuringMixin):
         objective = self.objective_at(self.state.global_step) if training else self.training_objective
         with self.accelerator.autocast():
             prediction = self.task.predict(model, inputs, objective, return_outputs)
-            counts = self._counts
-            if counts is None:
+            counts, of_step = self._counts, self._counts is not None
+            if counts is None:  # not in a step of `train`: the mean of the batch, unless the caller says otherwise
                 counts = self.task.count([inputs])
-                if num_items_in_batch is not None:
-                    counts[0] = num_items_in_batch
+                if training and num_items_in_batch is not None:
+                    counts[0], of_step = num_items_in_batch, True
             loss, statistics = prediction.reduce(objective, counts.clamp(min=1))
         self._add_statistics(statistics, training)
         if self.loss_is_scaled_for_ga is None and self._counts is not None:
             self.loss_is_scaled_for_ga = True  # by the items of the whole window: transformers must not divide again
-        if self.args.average_tokens_across_devices and (self._counts is not None or num_items_in_batch is not None):
+        if self.args.average_tokens_across_devices and of_step:
             loss = loss * (self.accelerator.num_processes // self.get_tp_size())  # DDP divides by it
         return (loss, with_loss(prediction.outputs, loss)) if return_outputs else loss
 
@@ -245,10 +245,6 @@ class CLUETrainer(SavingMixin, PushMixin, MeasuringMixin):
     def in_plain_phase(self) -> bool:
         """Whether the next step is still one of plain training."""
         return self.state.global_step < self._plain_until
-
-    def _get_num_items_in_batch(self, *args: Any, **kwargs: Any) -> Any:
-        """What the loss of others is divided by; ours has counts of its own."""
-        return None if self.measures_loss else super()._get_num_items_in_batch(*args, **kwargs)
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
         """The batches of an optimizer step; counts the denominators of its loss over all of them and all processes."""

@@ -1,5 +1,7 @@
 """What scripts written for transformers' Trainer rely on: the same with CLUETrainer in its place."""
 
+import math
+
 import datasets
 import numpy as np
 import pytest
@@ -233,6 +235,14 @@ def test_what_is_generated(case, tmp_path):
         np.testing.assert_array_equal(other, one)
 
 
+def test_several_sequences_of_each_row(tmp_path):
+    settings = {"predict_with_generate": True, "per_device_eval_batch_size": 4}
+    stock, ours = both(lambda: _with_lengths(max_length=6), tmp_path, None, settings=settings)
+    found = [t.predict(make_data("t5", 6), num_beams=2, num_return_sequences=2).predictions for t in (stock, ours)]
+    assert len(found[0]) == 12
+    np.testing.assert_array_equal(*found)
+
+
 def test_without_any_length_it_is_max_target_length(tmp_path):
     settings = {"predict_with_generate": True, "max_target_length": 30}
     trainer = make_trainer(make_model("t5"), tmp_path, None, make_data("t5", 3), **settings)
@@ -323,6 +333,26 @@ def test_virtual_tokens_are_refused(peft, tmp_path):
     model = get_peft_model(make_model("gpt2"), peft(task_type="CAUSAL_LM", num_virtual_tokens=2))
     with pytest.raises(ValueError, match="virtual tokens"):
         CLUETrainer(model, CLUEConfig(str(tmp_path), use_cpu=True))
+
+
+def test_lengths_of_the_users_own(tmp_path):
+    data = make_data("gpt2")
+    data = data.add_column("cost", [row % 7 for row in range(len(data))])
+    settings = {"train_sampling_strategy": "group_by_length", "length_column_name": "cost"}
+    assert make_trainer(make_model("gpt2"), tmp_path, data, **settings)._get_train_sampler().lengths == data["cost"][:]
+
+
+@pytest.mark.parametrize("filtered", [True, False])
+def test_losses_that_are_not_finite_are_filtered_from_the_log_only_if_wanted(filtered, tmp_path):
+    model = make_model("gpt2")
+    trainer = make_trainer(
+        model, tmp_path, make_data("gpt2"), make_data("gpt2", 4), max_steps=3, logging_nan_inf_filter=filtered
+    )
+    with torch.no_grad():
+        model.transformer.h[0].mlp.c_fc.weight.fill_(float("nan"))
+    trainer.train()
+    assert all(math.isnan(line["loss"]) != filtered for line in log_lines(trainer))
+    assert math.isnan(trainer.evaluate()["eval_loss"])
 
 
 # ---- models that are made anew ----

@@ -44,6 +44,8 @@ class MeasuringMixin(Seq2SeqTrainer):
     _evaluation_rows: dict[str, Any]
     _evaluation_sums: torch.Tensor
     _warned_of_flatness = False
+    #: Number of rows that were generated for last, and of sequences for each of them (num_return_sequences).
+    _generated_shape = (0, 1)
     #: Names of what the last evaluation has besides the loss and the metrics of the user.
     _own_metrics: set[str] = set()
 
@@ -146,9 +148,8 @@ class MeasuringMixin(Seq2SeqTrainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> Any:
-        # Seq2SeqTrainer would count repeated rows
-        gather, as_objects = self.accelerator.gather_for_metrics, self.args.eval_use_gather_object
-        self.gather_function = partial(gather, use_gather_object=as_objects)
+        self.gather_function = self._gather  # Seq2SeqTrainer would count repeated rows
+        self._generated_shape = (0, 1)
         self._evaluation_sums = self._no_sums()
         output = super().evaluation_loop(dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
         if output.metrics is not None and self._evaluation_sums[STATISTICS.index("items")] > 0:
@@ -159,6 +160,14 @@ class MeasuringMixin(Seq2SeqTrainer):
             output.metrics.update(named)
             self._own_metrics = {*named} - {f"{metric_key_prefix}_loss"}
         return output
+
+    def _gather(self, data: Any) -> Any:
+        """The data of all processes, without the rows that were repeated to fill the last batch."""
+        gather = partial(self.accelerator.gather_for_metrics, use_gather_object=self.args.eval_use_gather_object)
+        rows, sequences = self._generated_shape
+        if sequences > 1 and torch.is_tensor(data) and data.ndim > 1 and len(data) == rows * sequences:
+            return gather(data.unflatten(0, (rows, sequences))).flatten(0, 1)
+        return gather(data)
 
     def hyperparameter_search(
         self, hp_space: Any = None, compute_objective: Any = None, *args: Any, **kwargs: Any
@@ -222,6 +231,8 @@ class MeasuringMixin(Seq2SeqTrainer):
             settings["max_new_tokens"] = self.args.max_target_length
         before = generation.max_length
         tokens: Any = super().prediction_step(model, questions, False, ignore_keys, **settings)[1]
+        rows = len(next(value for value in questions.values() if torch.is_tensor(value)))
+        self._generated_shape = (rows, len(tokens) // max(rows, 1))
         labels, padded = inputs.get("labels"), (generation.max_length, (generation.max_new_tokens or 0) + 1)
         generation.max_length = before  # where transformers leaves its default, and then warns of it
         if is_causal:

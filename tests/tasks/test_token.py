@@ -23,6 +23,7 @@ from transformers import (
 )
 
 from clue_hf import CLUEConfig, CLUETrainer
+from clue_hf.cli.main import main
 from clue_hf.errors import UserError
 from clue_hf.predictors.loading import load_predictor
 from clue_hf.tasks import make_task
@@ -148,6 +149,28 @@ def test_masked_texts_come_from_the_collator(tmp_path):
 def test_other_heads_are_refused(head, tmp_path):
     with pytest.raises(UserError, match=f"{head.__name__} is not supported"):
         CLUETrainer(head(BertConfig(**SIZES)), CLUEConfig(str(tmp_path), use_cpu=True))
+
+
+@pytest.mark.parametrize(("name", "task"), [("token", "token-classification"), ("bert", "fill-mask")])
+def test_the_card_shows_the_pipeline_of_transformers(name, task, tmp_path):
+    trainer = CLUETrainer(make_model(name), CLUEConfig(str(tmp_path), use_cpu=True), processing_class=make_tokenizer())
+    trainer.save_model()
+    trainer.create_model_card()
+    card = (tmp_path / "README.md").read_text()
+    assert f"pipeline_tag: {task}" in card
+    assert f'from transformers import pipeline\n\nask = pipeline("{task}"' in card
+    assert "clue_hf import pipeline" not in card
+
+
+@pytest.mark.parametrize("options", [[], ["--task", "token"]])
+def test_the_train_command_refuses_them(options, tmp_path, capsys):
+    make_model("token").save_pretrained(tmp_path / "model")
+    make_tokenizer().save_pretrained(tmp_path / "model")
+    (tmp_path / "rows.jsonl").write_text('{"source": "the cat", "target": "le chat"}\n' * 4)
+    files = [f"--{split}_file={tmp_path}/rows.jsonl" for split in ("train", "validation", "test")]
+    words = ["--model_name_or_path", str(tmp_path / "model"), "--output_dir", str(tmp_path / "out"), *files, *options]
+    assert main(["train", *words]) == 2
+    assert "does not train token classifiers" in capsys.readouterr().err
 
 
 def test_what_else_is_refused(tmp_path):
