@@ -170,6 +170,26 @@ def predict_classes(side):
     return predicted(side.trainer(make_bert(), **classes()).predict(classes()["eval_dataset"]))
 
 
+def log_mean_softmax(side):
+    return (0.0,) * 4  # ln of what adds up to 1
+
+
+@case(PREDICTIONS, "classifier with dropout", truth=log_mean_softmax,
+      ours="ln of the mean probabilities over `mc_samples` passes with dropout; `mc_samples=0`: logits, as in "
+      "stock")  # fmt: skip
+def predict_with_dropout(side):
+    trainer = side.trainer(make_bert(hidden_dropout_prob=0.1), **classes())
+    logits = trainer.predict(classes()["eval_dataset"]).predictions
+    return tuple(float(total) for total in np.log(np.exp(logits).sum(-1)))
+
+
+@case(PREDICTIONS, "classifier with dropout, `mc_samples=0`")
+def predict_without_passes(side):
+    settings = {"mc_samples": 0} if side.is_ours else {}
+    trainer = side.trainer(make_bert(hidden_dropout_prob=0.1), **settings, **classes())
+    return predicted(trainer.predict(classes()["eval_dataset"]))
+
+
 @case(PREDICTIONS, "regressor: the shape is `(rows,)`", truth=lambda side: (4,),
       ours="that of the labels, so that `predictions - labels` is what it says; stock has `(rows, 1)`")  # fmt: skip
 def predict_numbers(side):
