@@ -50,6 +50,11 @@ REASONS = {
             "test_printer_callback_when_tqdm_disabled",
         ),
     ),
+    "A file `.lock` stays in `output_dir`, by which a second training there is refused. The tests count the files.": (
+        "Error: ",
+        ("test_save_best_checkpoint", "test_best_model_checkpoint_behavior"),
+    ),
+    "Where there is no checkpoint, the error has other words.": ("False is not true", ("test_can_resume_training",)),
     "Training ends after `max_nonfinite_steps` steps in a row whose gradients are not finite; stock goes on.": (
         "consecutive steps",
         ("test_logging_inf_nan_filter",),
