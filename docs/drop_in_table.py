@@ -44,7 +44,8 @@ MEANING = """
 DIFFERENT = """## Where it differs on purpose
 
 The rows "ours" above. Of transformers' own tests of its trainers {all} pass with its classes, offline on a CPU, and
-[{passed} of them with ours]({results}) in their place. The others fail because:
+[{passed} of them with ours]({results}) in their place (toy modules of the tests keep the loss that they return). The
+others fail because:
 """
 
 
