@@ -180,8 +180,7 @@ def write(counts: list[list[str]], rows: list[list[str]]) -> None:
         f"Installed: transformers {transformers.__version__}. What stock fails or skips needs a GPU, the network, or "
         "packages that are not installed. Many of the tests train toy modules that return a loss of their own; that "
         "loss is trained then, by a subclass, and the rest of `CLUETrainer` is what is tested. The tests that fare "
-        "differently:\n\n"
-        + "\n".join(table),
+        "differently:\n\n" + "\n".join(table),
         "upstream_tests.py --checkout PATH --stand_ins",
     )
 
