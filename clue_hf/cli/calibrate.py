@@ -34,7 +34,7 @@ MAIN_COVERAGE = 0.5
 
 GROUPS = {
     "Options": ["split", "output_dir", "risks", "delta", "mc_samples", "per_device_eval_batch_size", "dtype", "seed"],
-    "Texts": ["scorer", "learned_scores", "quality", "token_calibrator", "bake", "max_target_length",
+    "Texts": ["scorer", "learned_scores", "quality", "quality_column", "token_calibrator", "bake", "max_target_length",
               "generation_num_beams", "num_samples"],
     "Classes and numbers": ["conformal", "coverage", "tolerance"],
     "Data": [*DATA_OPTIONS, *SPLIT_OPTIONS, "split_seed", "max_eval_samples", "binary_task", "on_bad_row"],
@@ -74,7 +74,7 @@ def command(argv: Sequence[str]) -> int:
     stored = _stored(model)
     calibration, predictor, tokens = calibrate(model, arguments, data, data_name(data, arguments.split), stored)
     if arguments.bake is not None and tokens is not None:
-        baked = bake(predictor, calibration, tokens, folder, model, stored, arguments.quality)
+        baked = bake(predictor, calibration, tokens, folder, model, stored, arguments.qualities[0])
         print("\n".join(["", tokens.summary(), "", summary(calibration), "", bake_summary(baked, folder)]))
         return 0
     if not _same(folder, model):

@@ -32,8 +32,8 @@ logger = logging.get_logger(__name__)
 
 GROUPS = {
     "Options": ["split", "compare", "report_dir", "resume", "num_processes", "resamples", "seed"],
-    "Scores and quality": ["scorers", "quality", "num_samples", "sampling_temperature", "sampling_top_k",
-                           "sampling_top_p", "pmi_source", "mc_samples", "compat"],
+    "Scores and quality": ["scorers", "quality", "quality_column", "num_samples", "sampling_temperature",
+                           "sampling_top_k", "sampling_top_p", "pmi_source", "mc_samples", "compat"],
     "Outputs": ["max_target_length", "generation_num_beams", "do_sample", "temperature", "top_k", "top_p", "dtype",
                 "per_device_eval_batch_size"],
     "Classifiers and regressors": ["calibrator", "conformal", "coverage", "corruption", "severity",
@@ -191,7 +191,8 @@ def data_name(data: DataArguments, split: str) -> str:
     if not data.dataset_name and not getattr(data, own, None):
         own = "train_file"  # of which it is a part
     merged = "equal sources merged" if data.merge_references else ""
-    details = (data.dataset_config, split, data.bad_rows.summary(own), merged)
+    skipped = {data.bad_rows.summary(where): None for where in (own, f"The {split} data")}
+    details = (data.dataset_config, split, *skipped, merged)
     return f"{name} ({', '.join(detail for detail in details if detail)})"
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
-from ..data.columns import text_pairs
+from ..data.columns import as_verdicts, text_pairs
 from ..data.loading import DataArguments
 from ..errors import UserError
 from ..functional import check_choice
@@ -19,7 +19,6 @@ from ..inputs.base import InputSettings
 from ..inputs.labels import class_rows, number_rows
 from ..inputs.splits import EvaluationData
 from ..metrics import count_references, quality_signature, sentence_quality
-from ..metrics.quality import QUALITIES
 from ..models.divided_logits import check_divisible
 from ..models.kind import config_kind
 from ..posthoc.abstention import MAX_RISKS
@@ -57,7 +56,6 @@ class CalibrateArguments(InferenceArguments):
     learned_scores: list[str] = setting(
         [], "Texts: with --scorer learned, other scorers whose scores it learns from too: pmi,mc_sequence_entropy."
     )
-    quality: str = setting("bleu", f"Texts: how outputs are judged: {', '.join(QUALITIES)}.")
     token_calibrator: str | None = setting(
         None,
         f"Texts: calibrate the probabilities of the tokens, on half of the rows: {', '.join(TOKEN_CALIBRATORS)}, auto "
@@ -97,6 +95,8 @@ class CalibrateArguments(InferenceArguments):
                 "`bake` takes the token_calibrator temperature alone: one number can be put into the weights, "
                 f"{self.token_calibrator} cannot."
             )
+        if self.quality_column is not None:
+            raise ValueError("`bake` judges texts that the data has no verdicts for: use `quality`.")
         if self.output_dir is not None:
             raise ValueError("Give either `bake` or `output_dir`: each is the folder to write to.")
         if self.dtype != "float32":
@@ -237,10 +237,13 @@ def _calibrate_tokens(predictor: Any, held_out: HeldOut, arguments: CalibrateArg
 
 
 def _text_rows(predictor: Any, rows: EvaluationData, arguments: CalibrateArguments) -> HeldOut:
-    quality = known_names("quality", [arguments.quality], QUALITIES)[0]
-    sources, references = text_pairs(rows.test[:], rows.columns["source_column"], rows.columns["target_column"])
+    quality, data = arguments.qualities[0], rows.test[:]
+    sources, references = text_pairs(data, rows.columns["source_column"], rows.columns["target_column"])
+    verdicts = as_verdicts(data, arguments.quality_column) if arguments.quality_column else None
 
     def judge(answers: list[Answer]) -> np.ndarray:
+        if verdicts is not None:
+            return np.array(verdicts)
         return sentence_quality(quality, [answer["generated_text"] for answer in answers], references)
 
     signature = f"sentence {quality} ({quality_signature(quality, count_references(references))})"

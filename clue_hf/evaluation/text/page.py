@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 #: Metrics of the first table; the others are in the one that unfolds.
 MAIN = (
-    "prr", "prr_0.5", "aurc", "risk_at_coverage_0.8", "coverage_at_risk_0.1", "confidence_ece",
-    "true_entropy_correlation",
+    "prr", "prr_0.5", "aurc", "risk_at_coverage_0.8", "coverage_at_risk_0.1", "auroc", "aupr", "confidence_brier",
+    "confidence_ece", "true_entropy_correlation",
 )  # fmt: skip
 
 

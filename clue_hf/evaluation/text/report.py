@@ -17,7 +17,7 @@ from ...posthoc import cross_fitted_confidence
 from ...tables import format_number, markdown_table
 from ..report import Differences, SavedReport, p_value_cell
 from .examples import FINISHED, Example, ExampleFile
-from .measures import GAIN
+from .measures import GAIN, RIGHT_OR_WRONG
 from .page import write_page
 
 
@@ -78,7 +78,9 @@ class EvaluationReport(SavedReport):
 
     def table(self) -> str:
         """The scorers as a markdown table: the ratio first, with its interval."""
-        return self._metric_table(("scorer",), self.metrics["scorers"], self.main_metrics)
+        scorers = self.metrics["scorers"]
+        right_or_wrong = RIGHT_OR_WRONG if all(RIGHT_OR_WRONG[0] in metrics for metrics in scorers.values()) else ()
+        return self._metric_table(("scorer",), scorers, (*self.main_metrics, *right_or_wrong))
 
     def _paragraphs(self) -> list[str]:
         metrics, description = self.metrics, self.description
