@@ -62,6 +62,8 @@ class EvaluateArguments(InferenceArguments, CorruptionArguments):
         check_minimum(1, num_processes=self.num_processes)
 
 
+#: Settings of a sampler that leave the distribution as it is.
+NO_WARPING = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
 #: The options of a training, and those that its YAML file may hold for the other commands.
 TRAINING_TYPES = (RunArguments, ModelArguments, LoraArguments, DataArguments, CLUEConfig)
 FILE_TYPES = (*TRAINING_TYPES, EvaluateArguments)

@@ -57,6 +57,9 @@ class InferenceArguments(ConformalArguments):
     target_column: str | None = setting(
         None, "Column of the reference text (or a list of them), or of the number to predict."
     )
+    outputs: str | None = setting(
+        None, "Instead of MODEL: jsonl file (or .gz) of texts that were generated elsewhere, see docs/uncertainty.md."
+    )
     quality: str | None = setting(
         None,
         f"Texts: how outputs are judged: {', '.join(QUALITIES)}, evaluate:NAME_OR_PATH, module:function (default: "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from transformers.utils.logging import tqdm
 from ..data.columns import as_verdicts, text_pairs
 from ..data.loading import DataArguments
 from ..errors import UserError
+from ..evaluation import UncertaintyEvaluator
 from ..functional import check_choice
 from ..inputs.base import InputSettings
 from ..inputs.labels import class_rows, number_rows
@@ -183,6 +185,33 @@ def calibrate(
         definitions={"uncertainty": predictor.definition, **judged},
     )
     return calibration, predictor, tokens
+
+
+def calibrate_outputs(arguments: CalibrateArguments, data: DataArguments) -> UncertaintyCalibration:
+    """The meaning of the uncertainty of texts that were generated elsewhere; all rows fit and certify it."""
+    scorer, quality, path = arguments.scorer or "perplexity", arguments.qualities[0], str(arguments.outputs)
+    evaluator = UncertaintyEvaluator(scorers=[scorer], quality=quality, resamples=0, max_rows=data.max_eval_samples)
+    columns = (arguments.source_column, arguments.target_column)
+    with TemporaryDirectory() as folder:  # the texts stay on the disk
+        report = evaluator.evaluate_outputs(path, *columns, folder, bad_rows=data.bad_rows)
+        uncertainty, values = report.uncertainty(scorer), report.quality()
+    _warn(len(values), arguments, data, {})
+    skipped, description = data.bad_rows.summary("outputs"), report.description
+    return UncertaintyCalibration.fit(
+        scorer,
+        {"outputs": description["outputs"]},
+        uncertainty,
+        values,
+        arguments.max_risks or TEXT_RISKS,
+        arguments.delta,
+        "hoeffding-bentkus",
+        data={"name": Path(path).name + (f" ({skipped})" if skipped else ""), "rows": len(values)},
+        definitions={
+            "uncertainty": description["scorers"][scorer],
+            "quality": f"sentence {quality} ({description['quality'][quality]})",
+            "loss": "1 - quality",
+        },
+    )
 
 
 def _answer_texts(

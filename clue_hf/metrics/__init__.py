@@ -70,7 +70,7 @@ from .rejection import (
 from .resampled.classification import classification_report, paired_classification_differences
 from .resampled.regression import paired_regression_differences, regression_report
 from .resampled.rejection import paired_rejection_differences, rejection_report, rejection_reports
-from .right_or_wrong import is_right_or_wrong, right_or_wrong_report
+from .resampled.right_or_wrong import is_right_or_wrong, right_or_wrong_report
 from .separation import (
     best_threshold,
     residual_correlation,

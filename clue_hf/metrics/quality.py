@@ -17,6 +17,7 @@ import numpy as np
 
 from ..errors import UserError
 from ..functional import check_choice
+from ..settings import known_names
 from .bootstrap import check_options, cluster_mean_interval, resampled_sums
 from .judges import find_judge
 from .measured import Measured
@@ -149,10 +150,11 @@ def find_quality(name: str) -> Callable[..., Sequence[float]]:
 def quality_names(text: str) -> list[str]:
     """The names of qualities in a text, separated by commas; raises where one is not known."""
     names = [name for name in text.split(",") if name]
-    for name in names:
-        find_quality(name)
-    if not names:
-        raise UserError(f"`quality` names none of {', '.join(QUALITIES)}.")
+    for name in names or [""]:
+        if ":" in name:
+            find_judge(name)
+        else:
+            known_names("quality", [name], QUALITIES)
     return names
 
 

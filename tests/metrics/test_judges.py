@@ -99,5 +99,5 @@ def test_a_column_judges_no_other_texts():
     with pytest.raises(UserError, match="is in a column of the data"):
         sentence_quality("column:right", ["a"], ["b"])
     assert quality_signature("column:right") == "column 'right' of the data"
-    with pytest.raises(ValueError, match="`quality` must be one of bleu"):
+    with pytest.raises(ValueError, match="`quality` must be among bleu"):
         quality_names("blue")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import length_hint
 from pathlib import Path
@@ -13,16 +13,19 @@ from typing import Any
 from accelerate.utils import broadcast_object_list, gather_object
 from transformers.utils.logging import tqdm
 
+from ...data.bad_rows import BadRows
 from ...functional import check_choice
 from ...metrics import find_quality, interval_description, quality_signature
 from ...posthoc.learned import LearnedScore
-from ...predictors.text import TextPredictor, collection_settings
+from ...predictors.text import TextPredictor, collection_settings, finite_scores
 from ...processes import PartialState, process_state
-from ...scorers import DEFAULT_SCORERS, SCORERS, Batch
+from ...scorers import DEFAULT_SCORERS, SCORERS, Batch, Scorer
+from ...scorers.outside import OutsideText
 from ...versions import package_versions
 from .examples import Example, ExampleLog, logged_texts
 from .judging import Row, judge, judged_against, make_example, read_rows
 from .measures import definitions, measure
+from .outside import OutsideTexts
 from .report import EvaluationReport
 
 
@@ -163,16 +166,87 @@ class UncertaintyEvaluator:
             raise ValueError("The dataset has no rows.")
         report = None
         if log is not None:
-            examples = log.examples(count)
-            tau = getattr(self.predictor.scorers.get("cpmi"), "cpmi_tau", None)
-            single = None if self.learned_score is None else self.learned_score.single
-            metrics = measure(examples, self.scorer_names, self.qualities, self.resamples, tau, single)
-            counts = [len(example.get("references", [""])) for example in examples]
-            judged = judged_against(counts, self.qualities)
-            description = {**description, **judged, "metrics": definitions(metrics)}
-            report = EvaluationReport(examples, metrics, description)
+            report = self._report(log, count, description, self.predictor.scorers)
         [metrics] = broadcast_object_list([report.metrics if report else None])
         return report or EvaluationReport([], metrics, description)
+
+    def evaluate_outputs(
+        self,
+        rows: str | Path | Iterable[Mapping[str, Any]],
+        source_column: str | None = None,
+        target_column: str | None = None,
+        folder: str | Path | None = None,
+        resume: bool = False,
+        description: dict[str, Any] | None = None,
+        bad_rows: BadRows | None = None,
+    ) -> EvaluationReport:
+        """
+        Scores and judges texts that were generated elsewhere; no model is needed. The report names the scorers that
+        cannot be computed from what is known of the texts, with the reason.
+
+        Args:
+            rows (`str`, `Path` or an iterable of rows):
+                A jsonl file, gzipped or not, or rows. Each has `output`, `reference` or `references` (unless it is
+                judged by its columns alone) and any of `source`, `tokens`, `token_log_probabilities`,
+                `token_entropies`, `top_log_probabilities`, `samples`, `ended`: see `docs/uncertainty.md`.
+            source_column, target_column (`str`, *optional*):
+                Other names of `source` and `reference`.
+            folder, resume, description (*optional*):
+                As in [`evaluate`].
+            bad_rows ([`~clue_hf.data.bad_rows.BadRows`], *optional*):
+                `BadRows("skip")` skips rows that cannot be used, and counts them; by default the first one raises.
+
+        Example:
+
+        ```python
+        rows = [{"output": "Paris", "reference": "Paris", "token_log_probabilities": [-0.1]}, ...]
+        report = UncertaintyEvaluator(quality="exact_match").evaluate_outputs(rows)
+        ```
+        """
+        texts = OutsideTexts(
+            rows, self.qualities, self.scorer_names, source_column, target_column, bad_rows, self.max_rows
+        )
+        scorers = {name: SCORERS[name]() for name in self.scorer_names if name not in texts.unavailable}
+        description = {**(description or {}), **self._outside_description(texts, scorers)}
+        log = ExampleLog(None if folder is None else Path(folder), description["signature"], resume)
+        done, read = log.done, iter(texts)
+        with tqdm(total=texts.count, desc="Evaluating", unit=" texts") as bar:
+            for start in range(0, texts.count, SHARD):
+                part = list(islice(read, SHARD))
+                new = []
+                for number, (row, text) in enumerate(part, start):
+                    if number in done:
+                        log.check(number, logged_texts(row.source, row.references or [""]))
+                    else:
+                        new.append((number, row, text))
+                log.add_examples(self._judged_outside(new, scorers))
+                bar.update(len(part))
+        return self._report(log, texts.count, description, scorers)
+
+    def _judged_outside(self, texts: list[tuple[int, Row, OutsideText]], scorers: dict[str, Scorer]) -> list[Example]:
+        """The examples of some texts from elsewhere."""
+        if not texts:
+            return []
+        rows, entries = [row for _, row, _ in texts], [text.collected for _, _, text in texts]
+        judged = judge(rows, [entry.output.text for entry in entries], self.qualities)
+        return [
+            make_example(
+                number, row, text.collected, qualities, finite_scores(scorers, text.collected, number), text.tokens
+            )
+            for (number, row, text), qualities in zip(texts, judged, strict=True)
+        ]
+
+    def _report(
+        self, log: ExampleLog, count: int, description: dict[str, Any], scorers: dict[str, Scorer]
+    ) -> EvaluationReport:
+        """The report of finished examples."""
+        examples = log.examples(count)
+        tau = getattr(scorers.get("cpmi"), "cpmi_tau", None)
+        single = None if self.learned_score is None or "learned" not in scorers else self.learned_score.single
+        metrics = measure(examples, list(scorers), self.qualities, self.resamples, tau, single)
+        counts = [len(example.get("references", [""])) for example in examples]
+        judged = judged_against(counts, self.qualities)
+        return EvaluationReport(examples, metrics, {**description, **judged, "metrics": definitions(metrics)})
 
     def _finish(
         self, rows: list[Row], first_row: int, done: set[int], log: ExampleLog | None, state: PartialState
@@ -226,6 +300,23 @@ class UncertaintyEvaluator:
             "interval": interval_description(self.resamples, "examples"),
             "generation": vars(self.settings),
             "signature": signature,
+            "versions": package_versions(),
+        }
+
+    def _outside_description(self, texts: OutsideTexts, scorers: dict[str, Scorer]) -> dict[str, Any]:
+        """The same of texts from elsewhere, with what they bring and what could not be computed."""
+        outputs: dict[str, Any] = {"from": "elsewhere"}
+        if texts.top_tokens:
+            each = "-".join(map(str, dict.fromkeys(texts.top_tokens)))
+            outputs["entropy"] = f"over the {each} log-probabilities given for each token, renormalised"
+        if texts.samples and texts.samples[1]:
+            outputs["samples"] = "-".join(map(str, dict.fromkeys(texts.samples)))
+        return {
+            "scorers": {name: scorer.definition for name, scorer in scorers.items()},
+            "unavailable_scorers": texts.unavailable,
+            "outputs": outputs,
+            "interval": interval_description(self.resamples, "examples"),
+            "signature": {"scorers": list(scorers), "quality": self.qualities, "outputs": texts.checksum},
             "versions": package_versions(),
         }
 

@@ -59,6 +59,11 @@ class EvaluationReport(SavedReport):
         """Names of the scorers."""
         return list(self.metrics["scorers"])
 
+    @property
+    def unavailable(self) -> dict[str, str]:
+        """The scorers that could not be computed, of texts from elsewhere, and why."""
+        return self.description.get("unavailable_scorers", {})
+
     def quality(self) -> np.ndarray:
         """The quality of each example."""
         return self._columns["quality"]
@@ -80,7 +85,8 @@ class EvaluationReport(SavedReport):
         """The scorers as a markdown table: the ratio first, with its interval."""
         scorers = self.metrics["scorers"]
         right_or_wrong = RIGHT_OR_WRONG if all(RIGHT_OR_WRONG[0] in metrics for metrics in scorers.values()) else ()
-        return self._metric_table(("scorer",), scorers, (*self.main_metrics, *right_or_wrong))
+        missing = dict.fromkeys(self.unavailable, dict[str, Any]())
+        return self._metric_table(("scorer",), {**scorers, **missing}, (*self.main_metrics, *right_or_wrong))
 
     def _paragraphs(self) -> list[str]:
         metrics, description = self.metrics, self.description
@@ -95,7 +101,7 @@ class EvaluationReport(SavedReport):
             f"Judged by {next(iter(metrics['quality']))}. Intervals: {description['interval']}. PRR: 1 is as good as "
             "knowing the quality, 0 is useless; PRR 0.5: at most half of the outputs rejected. Areas are in units "
             "of quality and depend on it: do not compare them between models.",
-            f"On {_reference_sentence(metrics['references'])}",
+            *([f"On {_reference_sentence(metrics['references'])}"] if "references" in metrics else []),
             *self._remarks(),
         ]
 
@@ -112,14 +118,16 @@ class EvaluationReport(SavedReport):
 
     def _remarks(self) -> list[str]:
         remarks = [gain] if (gain := self.learned_gain()) else []
+        remarks += [f"{name} could not be computed: {reason}." for name, reason in self.unavailable.items()]
+        if entropy := self.description.get("outputs", {}).get("entropy"):
+            remarks.append(f"Entropies are {entropy}.")
         if "learned" in self.metrics:
             remarks.append(f"What learned is here: {self.description['scorers']['learned']}")
         cut = self.metrics["outputs"]["cut"]
         if cut:
-            limit = self.description["generation"]["max_new_tokens"]
-            remarks.append(
-                f"{cut:,} outputs were cut at {limit} tokens before they ended, which lowers their quality."
-            )
+            limit = self.description.get("generation", {}).get("max_new_tokens")
+            at = f" at {limit} tokens" if limit else ""
+            remarks.append(f"{cut:,} outputs were cut{at} before they ended, which lowers their quality.")
         if sources := self.metrics["outputs"].get("cut_sources"):
             limit = self.description["generation"]["max_source_length"]
             remarks.append(f"{sources:,} sources were cut at {limit} tokens: the model did not see their end.")

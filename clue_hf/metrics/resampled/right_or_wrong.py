@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .bootstrap import cluster_mean_interval, measure_rows
-from .measured import Measured
-from .separation import Separation, checked_wrong
+from ..bootstrap import cluster_mean_interval, measure_rows
+from ..measured import Measured
+from ..separation import Separation, checked_wrong
 
 
 def is_right_or_wrong(quality: np.ndarray) -> bool:
