@@ -155,10 +155,10 @@ def headline(calibration: UncertaintyCalibration) -> str:
     best = max(certified, key=lambda entry: (entry.coverage >= MAIN_COVERAGE, entry.min_quality))
     certified_with = f"certified with probability {1 - best.delta:g}"
     if "outputs" in calibration.settings:  # texts from elsewhere, which no pipeline writes
-        below = "any" if math.isinf(best.threshold) else f"less than {best.threshold:.4g}"
+        below = _threshold_cells(best)[0]
         return (
-            f"The {best.coverage:.0%} of {below} {calibration.scorer} have quality at least {best.min_quality:g}, "
-            f"{certified_with}."
+            f"The {best.coverage:.0%} with {calibration.scorer} below {below} have quality at least "
+            f"{best.min_quality:g}, {certified_with}."
         )
     return (
         f"Answers {best.coverage:.0%} with quality at least {best.min_quality:g}, {certified_with}: "

@@ -138,7 +138,7 @@ def _outside_command(arguments: EvaluateArguments, data: DataArguments, endpoint
             description = {"model": "Texts from elsewhere", "data": str(arguments.outputs)}
             if endpoint.endpoint is not None:
                 arguments.outputs = ask_endpoint(arguments, data, endpoint, folder)
-                description = {"model": endpoint.model, "data": data_name(data, arguments.split)}
+                description = {"model": str(endpoint.model), "data": data_name(data, arguments.split)}
             report = evaluate_outside(arguments, data, folder, description)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"finished rows are kept in {folder}; --resume true continues.") from None

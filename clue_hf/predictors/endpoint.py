@@ -60,10 +60,12 @@ class EndpointArguments:
         check_choice("endpoint_api", self.endpoint_api, APIS)
         check_minimum(1, concurrent_requests=self.concurrent_requests)
         check_minimum(0, max_retries=self.max_retries, top_log_probabilities=self.top_log_probabilities)
+        if not self.request_timeout > 0:
+            raise ValueError(f"`request_timeout` must be positive, but is {self.request_timeout}.")
+        if (self.endpoint is None) != (self.model is None):
+            raise ValueError("`endpoint`, a server, and `model`, the name of a model there, go together: give both.")
         if self.endpoint is None:
             return
-        if not self.model:
-            raise ValueError("`endpoint` needs `model`, the name of the model on the server.")
         address = urlsplit(self.endpoint)
         if address.scheme not in ("http", "https") or not address.hostname:
             raise ValueError("`endpoint` must be the address of a server, such as http://127.0.0.1:8000/v1.")

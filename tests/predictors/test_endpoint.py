@@ -265,6 +265,7 @@ def test_the_key_is_in_no_file_log_or_message(server, here, capsys, monkeypatch)
         (["--endpoint", "http://127.0.0.1:9/v1", "--max_retries", "0"], "ConnectionRefusedError"),
         (["--quality_column", "target"], "--quality_column is not for texts of a server"),
         (["--outputs", "rows.jsonl"], "--outputs is not for texts of a server"),
+        (["--request_timeout", "0"], "`request_timeout` must be positive"),
         (["--endpoint_api", "grpc"], "`endpoint_api` must be one of chat, completions"),
         (["--compare", "other"], "--compare needs a model"),
     ],
@@ -272,6 +273,12 @@ def test_the_key_is_in_no_file_log_or_message(server, here, capsys, monkeypatch)
 def test_mistakes_are_explained(server, here, capsys, more, message):
     assert main(words(server, *more)) == 2
     assert message in capsys.readouterr().err
+
+
+def test_server_and_model_go_together(here, capsys):
+    for option in (["--endpoint", "http://127.0.0.1:9/v1"], ["--model", "some/model"]):
+        assert main(["evaluate", *option, "--test_file", "rows.jsonl"]) == 2
+        assert "go together: give both" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
