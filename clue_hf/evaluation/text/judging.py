@@ -101,7 +101,7 @@ def judged_against(counts: Sequence[int], qualities: Sequence[str]) -> dict[str,
     """How outputs were judged, which the number of references of each decides."""
     same = counts[0] if len(set(counts)) == 1 else None
     judged: dict[str, Any] = {"quality": {name: quality_signature(name, same) for name in qualities}}
-    if max(counts) > 1:
+    if max(counts) > 1 and len(verdict_columns(qualities)) < len(qualities):
         judged["references"] = {"total": sum(counts), "fewest": min(counts), "most": max(counts)}
     return judged
 

@@ -134,10 +134,8 @@ class EvaluationReport(SavedReport):
         if counts := self.description.get("references"):
             fewest, most = counts["fewest"], counts["most"]
             each = f"{most}" if fewest == most else f"{fewest} to {most}"
-            remarks.append(
-                f"Outputs are judged against {each} references each ({counts['total']:,} in all); reference tokens "
-                "are those of the first."
-            )
+            first = "; reference tokens are those of the first" if "references" in self.metrics else ""
+            remarks.append(f"Outputs are judged against {each} references each ({counts['total']:,} in all){first}.")
         if calibrator := self.description.get("signature", {}).get("token_calibrator"):
             name = calibrator["name"]
             remarks.append(

@@ -127,6 +127,8 @@ def test_a_column_of_verdicts_needs_no_references():
     report = evaluate(rows, quality="column:right", scorers=["msp"])
     assert report.quality().tolist() == [float(row["right"]) for row in ROWS]
     assert "auroc" in report.metrics["scorers"]["msp"]
+    assert "references" not in evaluate(quality="column:right", scorers=["msp"]).description
+    assert "against 2 references each (60 in all).\n" in evaluate(scorers=["msp"]).summary()
     with pytest.raises(
         UserError, match=r"The outputs: row 0 \(counted from 0\) has no text in 'reference', but empty"
     ):
