@@ -9,7 +9,6 @@ from ..data.loading import DataArguments
 from ..deploy.arguments import InferenceArguments
 from ..experiments.arguments import CorruptionArguments, RunArguments
 from ..functional import check_choice
-from ..metrics.quality import QUALITIES
 from ..models.arguments import LoraArguments, ModelArguments
 from ..posthoc import CALIBRATORS
 from ..posthoc.rules import EVERY_CALIBRATOR
@@ -25,10 +24,6 @@ class EvaluateArguments(InferenceArguments, CorruptionArguments):
     compare: str | None = setting(None, "Another model, on the same data: adds the paired differences.")
     scorers: list[str] = setting(
         list(DEFAULT_SCORERS), f"Scorers, separated by spaces or commas: {', '.join(SCORERS)}."
-    )
-    quality: str = setting(
-        "bleu",
-        f"How outputs are judged: {', '.join(QUALITIES)}; of several (bleu,chrf) the first is the primary metric.",
     )
     entropy_column: str | None = setting(None, "Column with the true entropy of a row's targets, where it is known.")
     do_sample: bool = setting(False, "Sample the output instead of decoding with beams.")
@@ -63,11 +58,12 @@ class EvaluateArguments(InferenceArguments, CorruptionArguments):
         if self.ood_split and self.ood_file:
             raise ValueError("Give `ood_split` or `ood_file`, not both.")
         self.scorers = known_names("scorers", self.scorers, SCORERS)
-        self.qualities = known_names("quality", [self.quality], QUALITIES)
         check_minimum(0, resamples=self.resamples)
         check_minimum(1, num_processes=self.num_processes)
 
 
+#: Settings of a sampler that leave the distribution as it is.
+NO_WARPING = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
 #: The options of a training, and those that its YAML file may hold for the other commands.
 TRAINING_TYPES = (RunArguments, ModelArguments, LoraArguments, DataArguments, CommandConfig)
 FILE_TYPES = (*TRAINING_TYPES, EvaluateArguments)

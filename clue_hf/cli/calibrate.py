@@ -12,7 +12,7 @@ from transformers.utils import logging
 
 from ..data.loading import DataArguments
 from ..deploy.bake import bake, check_new_folder
-from ..deploy.calibration import CalibrateArguments, calibrate
+from ..deploy.calibration import CalibrateArguments, calibrate, calibrate_outputs
 from ..deploy.learned_score import learned_part, learned_summary
 from ..deploy.token_calibration import token_parts
 from ..errors import UserError
@@ -24,6 +24,7 @@ from ..predictors.loading import read_config, save_model
 from ..tables import markdown_table
 from .arguments import DATA_OPTIONS, FILE_TYPES, SPLIT_OPTIONS
 from .evaluate import data_name
+from .outside import check_outside_options
 from .parser import ConfigParser
 
 
@@ -33,8 +34,9 @@ MAIN_COVERAGE = 0.5
 
 
 GROUPS = {
-    "Options": ["split", "output_dir", "risks", "delta", "mc_samples", "per_device_eval_batch_size", "dtype", "seed"],
-    "Texts": ["scorer", "learned_scores", "quality", "token_calibrator", "bake", "max_target_length",
+    "Options": ["split", "outputs", "output_dir", "risks", "delta", "mc_samples", "per_device_eval_batch_size",
+                "dtype", "seed"],
+    "Texts": ["scorer", "learned_scores", "quality", "quality_column", "token_calibrator", "bake", "max_target_length",
               "generation_num_beams", "num_samples"],
     "Classes and numbers": ["conformal", "coverage", "tolerance"],
     "Data": [*DATA_OPTIONS, *SPLIT_OPTIONS, "split_seed", "max_eval_samples", "binary_task", "on_bad_row"],
@@ -46,11 +48,13 @@ the answers, and keeps beside the model (uncertainty.json) what its uncertainty 
 is answered is bounded with probability 1 - delta. The probabilities of a language model's tokens are calibrated first,
 by temperatures that leave its outputs as they are; half of the rows fit them, a fifth chooses, the rest certifies.
 --conformal also keeps how large the sets of classes or intervals of numbers must be to hold the truth with the
-probability --coverage. --config takes the YAML file of a training."""
+probability --coverage. --config takes the YAML file of a training. --outputs calibrates the uncertainty of texts that
+were generated elsewhere, and needs no MODEL: what it means is written to --output_dir."""
 
 EXAMPLES = """
 clue-hf calibrate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --quality chrf
 clue-hf calibrate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --scorer learned
+clue-hf calibrate --outputs outputs.jsonl --quality exact_match --scorer msp --output_dir out/texts
 clue-hf calibrate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --risks 0.01,0.05
 clue-hf calibrate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --conformal lac
 clue-hf calibrate out/quickstart_diabetes/clue --config configs/quickstart/tabular_diabetes.yaml --conformal scaled
@@ -63,9 +67,11 @@ def command(argv: Sequence[str]) -> int:
     # the output_dir in the file of a training is where the training wrote
     types, command_line_only = (CalibrateArguments, DataArguments), ["output_dir", "bake"]
     parser = ConfigParser(
-        "clue-hf calibrate MODEL", types, DESCRIPTION, EXAMPLES, GROUPS, FILE_TYPES, command_line_only
+        "clue-hf calibrate MODEL", types, DESCRIPTION, EXAMPLES, GROUPS, FILE_TYPES, command_line_only, ["outputs"]
     )
     model, arguments, data = parser.parse(argv)
+    if model is None:
+        return _outside_command(arguments, data)
     folder = (
         check_new_folder(arguments.bake, model) if arguments.bake is not None else _folder(model, arguments.output_dir)
     )
@@ -74,7 +80,7 @@ def command(argv: Sequence[str]) -> int:
     stored = _stored(model)
     calibration, predictor, tokens = calibrate(model, arguments, data, data_name(data, arguments.split), stored)
     if arguments.bake is not None and tokens is not None:
-        baked = bake(predictor, calibration, tokens, folder, model, stored, arguments.quality)
+        baked = bake(predictor, calibration, tokens, folder, model, stored, arguments.qualities[0])
         print("\n".join(["", tokens.summary(), "", summary(calibration), "", bake_summary(baked, folder)]))
         return 0
     if not _same(folder, model):
@@ -89,6 +95,19 @@ def command(argv: Sequence[str]) -> int:
         print("\n" + learned_summary(learned))
     print("\n" + summary(calibration))
     print(f"\nWritten to {folder / UNCERTAINTY_FILE}.")
+    return 0
+
+
+def _outside_command(arguments: CalibrateArguments, data: DataArguments) -> int:
+    """Calibrates texts that were generated elsewhere: there is no model to write beside."""
+    check_outside_options(arguments)
+    if arguments.output_dir is None:
+        raise UserError(f"Give --output_dir, the folder for the {UNCERTAINTY_FILE} of these texts.")
+    folder = _folder("", arguments.output_dir)
+    calibration = calibrate_outputs(arguments, data)
+    folder.mkdir(parents=True, exist_ok=True)
+    calibration.write(folder)
+    print(f"\n{summary(calibration)}\n\nWritten to {folder / UNCERTAINTY_FILE}.")
     return 0
 
 
@@ -134,9 +153,16 @@ def headline(calibration: UncertaintyCalibration) -> str:
     if not certified:
         return "No risk is certified: use more rows, or ask for a larger --risks."
     best = max(certified, key=lambda entry: (entry.coverage >= MAIN_COVERAGE, entry.min_quality))
+    certified_with = f"certified with probability {1 - best.delta:g}"
+    if "outputs" in calibration.settings:  # texts from elsewhere, which no pipeline writes
+        below = _threshold_cells(best)[0]
+        return (
+            f"The {best.coverage:.0%} with {calibration.scorer} below {below} have quality at least "
+            f"{best.min_quality:g}, {certified_with}."
+        )
     return (
-        f"Answers {best.coverage:.0%} with quality at least {best.min_quality:g}, certified with probability "
-        f"{1 - best.delta:g}: pipeline(...)(inputs, min_quality={best.min_quality:g})"
+        f"Answers {best.coverage:.0%} with quality at least {best.min_quality:g}, {certified_with}: "
+        f"pipeline(...)(inputs, min_quality={best.min_quality:g})"
     )
 
 

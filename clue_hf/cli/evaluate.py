@@ -19,11 +19,13 @@ from ..models.kind import MODALITIES, ModelKind, config_kind
 from ..models.uncertainty_file import read_uncertainty
 from ..posthoc.rules import check_posthoc
 from ..predictors.base import NoDropoutError
+from ..predictors.endpoint import EndpointArguments
 from ..predictors.loading import check_whole, read_config
 from ..processes import process_state
 from ..training.locks import alone
-from .arguments import DATA_OPTIONS, FILE_TYPES, SPLIT_OPTIONS, EvaluateArguments
+from .arguments import DATA_OPTIONS, FILE_TYPES, NO_WARPING, SPLIT_OPTIONS, EvaluateArguments
 from .launch import launch, must_launch
+from .outside import ask_endpoint, check_outside_options, evaluate_outside
 from .parser import ConfigParser
 
 
@@ -31,13 +33,15 @@ logger = logging.get_logger(__name__)
 
 
 GROUPS = {
-    "Options": ["split", "compare", "report_dir", "resume", "num_processes", "resamples", "seed"],
-    "Scores and quality": ["scorers", "quality", "num_samples", "sampling_temperature", "sampling_top_k",
-                           "sampling_top_p", "pmi_source", "mc_samples", "compat"],
+    "Options": ["split", "outputs", "compare", "report_dir", "resume", "num_processes", "resamples", "seed"],
+    "Scores and quality": ["scorers", "quality", "quality_column", "num_samples", "sampling_temperature",
+                           "sampling_top_k", "sampling_top_p", "pmi_source", "mc_samples", "compat"],
     "Outputs": ["max_target_length", "generation_num_beams", "do_sample", "temperature", "top_k", "top_p", "dtype",
                 "per_device_eval_batch_size"],
     "Classifiers and regressors": ["calibrator", "conformal", "coverage", "corruption", "severity",
                                    "ood_split", "ood_file", "binary_task", "min_variance"],
+    "Texts of a server": ["endpoint", "model", "endpoint_api", "concurrent_requests", "request_timeout", "max_retries",
+                          "top_log_probabilities"],
     "Data": [*DATA_OPTIONS, "entropy_column", *SPLIT_OPTIONS, "split_seed", "max_eval_samples",
              "merge_references", "on_bad_row"],
 }  # fmt: skip
@@ -52,20 +56,22 @@ ROWS_FILES = {
     "classes": "predictions.jsonl (every answer with its probabilities)",
     "numbers": "predictions.jsonl (every prediction with its intervals)",
 }
-# a sampler's settings that leave the model's distribution as it is
-NO_WARPING = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
 
 DESCRIPTION = """MODEL is a Hub id or a folder, of a model or of an adapter (LoRA). Generates an output for each row of
 a split, scores each with up to seven scorers, judges it against the reference, and reports how well the scores tell
 good outputs from bad ones (PRR, areas, AURC ... with intervals). A classifier of images or texts is judged by its
 answers instead: error, calibration, and how well its uncertainty knows the wrong ones; a regressor of tables, images
 or texts by its squared error, its intervals, and how well its variance knows the errors. The model is used as it was
-trained: prefix, lengths, columns, passes. --config takes the YAML file of a training."""
+trained: prefix, lengths, columns, passes. --config takes the YAML file of a training. --outputs evaluates texts that
+were generated elsewhere, with whatever is known of their tokens and samples, and needs no MODEL; --endpoint asks a
+server for them (vLLM, SGLang, TGI, llama.cpp and others that speak OpenAI's protocol)."""
 
 EXAMPLES = """
 clue-hf evaluate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml
 clue-hf evaluate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --compare out/quickstart/ce
 clue-hf evaluate google-t5/t5-small --dataset_name ./my-data --scorers msp,perplexity --quality rouge2
+clue-hf evaluate --outputs outputs.jsonl --quality exact_match --report_dir report
+clue-hf evaluate --endpoint http://127.0.0.1:8000/v1 --model NAME --test_file questions.jsonl --quality exact_match
 clue-hf evaluate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --calibrator isotonic
 clue-hf evaluate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --conformal aps
 clue-hf evaluate out/quickstart_diabetes/clue --config configs/quickstart/tabular_diabetes.yaml --mc_samples 50"""
@@ -74,9 +80,17 @@ clue-hf evaluate out/quickstart_diabetes/clue --config configs/quickstart/tabula
 def command(argv: Sequence[str]) -> int:
     """Runs `clue-hf evaluate`; returns its exit code."""
     parser = ConfigParser(
-        "clue-hf evaluate MODEL", (EvaluateArguments, DataArguments), DESCRIPTION, EXAMPLES, GROUPS, FILE_TYPES
+        "clue-hf evaluate MODEL",
+        (EvaluateArguments, DataArguments, EndpointArguments),
+        DESCRIPTION,
+        EXAMPLES,
+        GROUPS,
+        FILE_TYPES,
+        instead_of_names=["outputs", "endpoint"],
     )
-    model, arguments, data = parser.parse(argv)
+    model, arguments, data, endpoint = parser.parse(argv)
+    if model is None:
+        return _outside_command(arguments, data, endpoint)
     kind = config_kind(read_config(model))
     if kind.family != "text":
         check_whole(model)
@@ -112,6 +126,23 @@ def command(argv: Sequence[str]) -> int:
             raise UserError(str(error)) from error
         if state.is_main_process:
             _save(report, other, folder, arguments, ROWS_FILES[kind.family])
+    return 0
+
+
+def _outside_command(arguments: EvaluateArguments, data: DataArguments, endpoint: EndpointArguments) -> int:
+    """Evaluates texts that were generated elsewhere, or are by a server."""
+    folder = Path(arguments.report_dir or "uncertainty_report")
+    check_outside_options(arguments)
+    with alone(folder, "evaluation", "report_dir"):
+        try:
+            description = {"model": "Texts from elsewhere", "data": str(arguments.outputs)}
+            if endpoint.endpoint is not None:
+                arguments.outputs = ask_endpoint(arguments, data, endpoint, folder)
+                description = {"model": str(endpoint.model), "data": data_name(data, arguments.split)}
+            report = evaluate_outside(arguments, data, folder, description)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"finished rows are kept in {folder}; --resume true continues.") from None
+        _save(report, None, folder, arguments, ROWS_FILES["text"])
     return 0
 
 
@@ -191,7 +222,8 @@ def data_name(data: DataArguments, split: str) -> str:
     if not data.dataset_name and not getattr(data, own, None):
         own = "train_file"  # of which it is a part
     merged = "equal sources merged" if data.merge_references else ""
-    details = (data.dataset_config, split, data.bad_rows.summary(own), merged)
+    skipped = {data.bad_rows.summary(where): None for where in (own, f"The {split} data")}
+    details = (data.dataset_config, split, *skipped, merged)
     return f"{name} ({', '.join(detail for detail in details if detail)})"
 
 

@@ -48,6 +48,8 @@ class ConfigParser(HfArgumentParser):
             Dataclasses of other commands: a file may hold their options too, which are ignored.
         command_line_only (`Sequence[str]`, *optional*):
             Options that mean something else in the file, and are not read from it.
+        instead_of_names (`Sequence[str]`, *optional*):
+            Options that take the place of the names; these are then `None`.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class ConfigParser(HfArgumentParser):
         groups: dict[str, list[str]] | None = None,
         shared: Sequence[Any] = (),
         command_line_only: Sequence[str] = (),
+        instead_of_names: Sequence[str] = (),
     ) -> None:
         super().__init__(
             dataclass_types,
@@ -71,6 +74,7 @@ class ConfigParser(HfArgumentParser):
         self.usage_line, self.names = f"{prog} [CONFIG.yaml] [--option value ...]", prog.split()[2:]
         self.groups, self.examples = groups or {"Options": _field_names(dataclass_types)}, examples
         self.ignored_options, self.command_line_only = set(_field_names(shared)), set(command_line_only)
+        self.instead_of_names = instead_of_names
         self.add_argument("config", nargs="?", help="YAML file with any of the options below.")
         self.add_argument("-h", "--help", action="store_true", help="Show common options.")
         self.add_argument("--help_all", action="store_true", help="Show every option, transformers' own included.")
@@ -90,6 +94,11 @@ class ConfigParser(HfArgumentParser):
             raise UserError(str(error)) from error
         if others.config is not None:
             raise UserError(f"{others.config!r} is neither an option nor the value of one.")
+        instead = [name for name in self.instead_of_names if any(getattr(part, name, None) for part in parsed)]
+        if instead and names:
+            raise UserError(f"Give {self.names[0]} or --{instead[0]}, not both.")
+        if instead:
+            return (*[None] * len(self.names), *parsed)
         if len(names) < len(self.names):
             raise UserError(f"Which model? {self.names[len(names)]} is missing: {self.usage_line}")
         return (*names, *parsed)

@@ -139,6 +139,23 @@ def as_references(values: list[Any], path: str, first_row: int = 0) -> list[list
     return [[value] if isinstance(value, str) else list(value) for value in values]
 
 
+def as_verdicts(columns: dict[str, list[Any]], path: str, first_row: int = 0) -> list[float]:
+    """The qualities in a column of a batch of rows; raises with the number of a row that has none."""
+    check_column(list(columns), path, "quality_column")
+    values = column_values(columns, path, "quality_column")
+    for row, value in enumerate(values, first_row):
+        if problem := verdict_problem(value):
+            raise UserError(f"quality_column {path!r}: row {row} (counted from 0) has {problem}.")
+    return [float(value) for value in values]
+
+
+def verdict_problem(value: Any) -> str | None:
+    """What is wrong with a quality, which is a number from 0 to 1, or true or false."""
+    if isinstance(value, (bool, int, float)) and 0 <= value <= 1:
+        return None
+    return f"{'nothing (null)' if value is None else repr(value)[:40]} where a quality from 0 to 1 is needed"
+
+
 def reference_problem(references: list[Any]) -> str | None:
     """What is wrong with a list of references, where anything is."""
     if not references:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..data.columns import check_column, dataset_values, verdict_problem
 from ..data.loading import DataArguments
+from ..errors import UserError
 from ..functional import check_choice
 from ..inputs.base import InputSettings
 from ..inputs.splits import COLUMNS, EvaluationData, load_evaluation_data
+from ..metrics import QUALITIES, quality_names
+from ..metrics.judges import COLUMN
 from ..models.kind import ModelKind
 from ..posthoc import CONFORMAL
 from ..posthoc.conformal import COVERAGE, check_coverage
@@ -53,6 +57,17 @@ class InferenceArguments(ConformalArguments):
     target_column: str | None = setting(
         None, "Column of the reference text (or a list of them), or of the number to predict."
     )
+    outputs: str | None = setting(
+        None, "Instead of MODEL: jsonl file (or .gz) of texts that were generated elsewhere, see docs/uncertainty.md."
+    )
+    quality: str | None = setting(
+        None,
+        f"Texts: how outputs are judged: {', '.join(QUALITIES)}, evaluate:NAME_OR_PATH, module:function (default: "
+        "bleu). Of several (bleu,chrf) the first is the primary metric.",
+    )
+    quality_column: str | None = setting(
+        None, "Texts: column with a verdict (true, false) or a quality from 0 to 1, which becomes the primary metric."
+    )
     image_column: str | None = setting(None, "Classes and numbers: column of the image.")
     label_column: str | None = setting(None, "Classes: column of the class.")
     source_prefix: str | None = setting(None, "Text put before every source (default: as the model was trained).")
@@ -76,13 +91,24 @@ class InferenceArguments(ConformalArguments):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_minimum(1, per_device_eval_batch_size=self.per_device_eval_batch_size)
+        columns = [COLUMN + self.quality_column] if self.quality_column else []
+        self.qualities = [*columns, *quality_names(self.quality)] if self.quality else columns or ["bleu"]
 
     def load_data(
         self, kind: ModelKind, data: DataArguments, split: str, trained: InputSettings, *ood: str | None
     ) -> EvaluationData:
         """The data for a model of a kind, with the columns of these options, or else those of its training."""
         columns = {name: getattr(self, name) for name in COLUMNS}
-        return load_evaluation_data(kind, data, split, columns, trained, *ood)
+        rows = load_evaluation_data(kind, data, split, columns, trained, *ood)
+        if self.quality_column:
+            if kind.family != "text":
+                raise UserError(f"--quality_column is for language models, but this is {kind}.")
+            check_column(rows.test.column_names, self.quality_column, "quality_column")
+            values = dataset_values(rows.test, self.quality_column, "quality_column")
+            problems = {row: f"has {text}" for row, value in enumerate(values) if (text := verdict_problem(value))}
+            where = f"The {split} data, quality_column {self.quality_column!r}"
+            rows.test = data.bad_rows.keep_good(rows.test, where, problems)
+        return rows
 
     def load_predictor(self, name: str, kind: ModelKind, rows: EvaluationData, **options: Any) -> Any:
         """A model as it was trained, but for what these options say."""

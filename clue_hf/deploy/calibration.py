@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
-from ..data.columns import text_pairs
+from ..data.columns import as_verdicts, text_pairs
 from ..data.loading import DataArguments
 from ..errors import UserError
+from ..evaluation import UncertaintyEvaluator
 from ..functional import check_choice
 from ..inputs.base import InputSettings
 from ..inputs.labels import class_rows, number_rows
 from ..inputs.splits import EvaluationData
 from ..metrics import count_references, quality_signature, sentence_quality
-from ..metrics.quality import QUALITIES
 from ..models.divided_logits import check_divisible
 from ..models.kind import config_kind
 from ..posthoc.abstention import MAX_RISKS
@@ -57,7 +58,6 @@ class CalibrateArguments(InferenceArguments):
     learned_scores: list[str] = setting(
         [], "Texts: with --scorer learned, other scorers whose scores it learns from too: pmi,mc_sequence_entropy."
     )
-    quality: str = setting("bleu", f"Texts: how outputs are judged: {', '.join(QUALITIES)}.")
     token_calibrator: str | None = setting(
         None,
         f"Texts: calibrate the probabilities of the tokens, on half of the rows: {', '.join(TOKEN_CALIBRATORS)}, auto "
@@ -97,6 +97,8 @@ class CalibrateArguments(InferenceArguments):
                 "`bake` takes the token_calibrator temperature alone: one number can be put into the weights, "
                 f"{self.token_calibrator} cannot."
             )
+        if self.quality_column is not None:
+            raise ValueError("`bake` judges texts that the data has no verdicts for: use `quality`.")
         if self.output_dir is not None:
             raise ValueError("Give either `bake` or `output_dir`: each is the folder to write to.")
         if self.dtype != "float32":
@@ -185,6 +187,33 @@ def calibrate(
     return calibration, predictor, tokens
 
 
+def calibrate_outputs(arguments: CalibrateArguments, data: DataArguments) -> UncertaintyCalibration:
+    """The meaning of the uncertainty of texts that were generated elsewhere; all rows fit and certify it."""
+    scorer, quality, path = arguments.scorer or "perplexity", arguments.qualities[0], str(arguments.outputs)
+    evaluator = UncertaintyEvaluator(scorers=[scorer], quality=quality, resamples=0, max_rows=data.max_eval_samples)
+    columns = (arguments.source_column, arguments.target_column)
+    with TemporaryDirectory() as folder:  # the texts stay on the disk
+        report = evaluator.evaluate_outputs(path, *columns, folder, bad_rows=data.bad_rows)
+        uncertainty, values = report.uncertainty(scorer), report.quality()
+    _warn(len(values), arguments, data, {})
+    skipped, description = data.bad_rows.summary("outputs"), report.description
+    return UncertaintyCalibration.fit(
+        scorer,
+        {"outputs": description["outputs"]},
+        uncertainty,
+        values,
+        arguments.max_risks or TEXT_RISKS,
+        arguments.delta,
+        "hoeffding-bentkus",
+        data={"name": Path(path).name + (f" ({skipped})" if skipped else ""), "rows": len(values)},
+        definitions={
+            "uncertainty": description["scorers"][scorer],
+            "quality": f"sentence {quality} ({description['quality'][quality]})",
+            "loss": "1 - quality",
+        },
+    )
+
+
 def _answer_texts(
     predictor: Any, held_out: HeldOut, arguments: CalibrateArguments
 ) -> tuple[Any, list[Answer], TokenCalibration | None, Parts | None]:
@@ -237,10 +266,13 @@ def _calibrate_tokens(predictor: Any, held_out: HeldOut, arguments: CalibrateArg
 
 
 def _text_rows(predictor: Any, rows: EvaluationData, arguments: CalibrateArguments) -> HeldOut:
-    quality = known_names("quality", [arguments.quality], QUALITIES)[0]
-    sources, references = text_pairs(rows.test[:], rows.columns["source_column"], rows.columns["target_column"])
+    quality, data = arguments.qualities[0], rows.test[:]
+    sources, references = text_pairs(data, rows.columns["source_column"], rows.columns["target_column"])
+    verdicts = as_verdicts(data, arguments.quality_column) if arguments.quality_column else None
 
     def judge(answers: list[Answer]) -> np.ndarray:
+        if verdicts is not None:
+            return np.array(verdicts)
         return sentence_quality(quality, [answer["generated_text"] for answer in answers], references)
 
     signature = f"sentence {quality} ({quality_signature(quality, count_references(references))})"

@@ -22,7 +22,7 @@ REPORT, COMPARED_WITH = "uncertainty_report", "compared_with"
 #: Metrics of a card, by the part of the report that holds them.
 CARD_METRICS = {
     "references": ("error", "uncertainty", "alignment_error", "token_ece"),
-    "scorers": ("prr", "prr_0.5", "confidence_ece"),
+    "scorers": ("prr", "prr_0.5", "auroc", "aupr", "confidence_brier", "confidence_ece"),
     "classes": ("error", "ece", "nll", "brier", "alignment_error", "uncertainty_accuracy", "uncertainty_auc",
                 "residual_correlation", "wasserstein", "prr", "aurc"),
     "numbers": ("mse", "nll", "regression_ece", "coverage_95", "ence", "alignment_error", "ause", "corr_error_pe",
@@ -146,7 +146,7 @@ def card_metrics(report: Report) -> list[CardMetric]:
     for name, measured in metrics["quality"].items():
         rows.append(shown(name, measured["corpus"], "whole corpus"))
         rows.append(shown(name, measured["mean"], "mean of the outputs", unit_of="mean_quality"))
-    references = metrics["references"]
+    references = metrics.get("references", {})  # which texts from elsewhere do not have
     rows += [shown(name, references[name]) for name in CARD_METRICS["references"] if name in references]
     return rows + [
         shown(name, measured[name], scorer)

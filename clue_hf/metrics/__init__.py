@@ -22,6 +22,9 @@ from .quality import (
     corpus_quality,
     corpus_quality_interval,
     count_references,
+    find_quality,
+    has_corpus_score,
+    quality_names,
     quality_signature,
     sentence_quality,
 )
@@ -67,6 +70,7 @@ from .rejection import (
 from .resampled.classification import classification_report, paired_classification_differences
 from .resampled.regression import paired_regression_differences, regression_report
 from .resampled.rejection import paired_rejection_differences, rejection_report, rejection_reports
+from .resampled.right_or_wrong import is_right_or_wrong, right_or_wrong_report
 from .separation import (
     best_threshold,
     residual_correlation,
@@ -113,11 +117,14 @@ __all__ = [
     "e_aurc",
     "ence",
     "expected_calibration_error",
+    "find_quality",
     "format_interval",
     "format_metric",
     "gaussian_nll",
+    "has_corpus_score",
     "interval_coverage",
     "interval_description",
+    "is_right_or_wrong",
     "kuleshov_error",
     "mean_squared_error",
     "mean_std",
@@ -136,6 +143,7 @@ __all__ = [
     "prediction_rejection_ratio",
     "prediction_set_report",
     "probability_integral_transform",
+    "quality_names",
     "quality_signature",
     "read_metrics",
     "regression_alignment_error",
@@ -147,6 +155,7 @@ __all__ = [
     "rejection_report",
     "rejection_reports",
     "residual_correlation",
+    "right_or_wrong_report",
     "risk_at_coverage",
     "root_mean_squared_calibration_error",
     "sentence_quality",

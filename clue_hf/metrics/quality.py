@@ -15,8 +15,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..errors import UserError
 from ..functional import check_choice
+from ..settings import known_names
 from .bootstrap import check_options, cluster_mean_interval, resampled_sums
+from .judges import find_judge
 from .measured import Measured
 
 
@@ -24,6 +27,8 @@ from .measured import Measured
 References = Sequence[str] | Sequence[Sequence[str]]
 #: Texts whose n-grams are in memory at once.
 CHUNK = 1024
+#: How far a judgement may be outside of [0, 1]: sacrebleu's 100 is 100.00000000000004.
+ROUNDING = 1e-6
 
 
 class SacreBleu:
@@ -131,6 +136,33 @@ QUALITIES: dict[str, Callable[..., Sequence[float]]] = {
 }
 
 
+def find_quality(name: str) -> Callable[..., Sequence[float]]:
+    """
+    The function that judges: one of [`QUALITIES`], `evaluate:NAME_OR_PATH` (a metric of the evaluate library),
+    `module:function`, or `column:NAME` (a verdict in the data). Raises a `ValueError` where there is none.
+    """
+    if name in QUALITIES or ":" not in name:
+        check_choice("quality", name, QUALITIES)
+        return QUALITIES[name]
+    return find_judge(name)
+
+
+def quality_names(text: str) -> list[str]:
+    """The names of qualities in a text, separated by commas; raises where one is not known."""
+    names = [name for name in text.split(",") if name]
+    for name in names or [""]:
+        if ":" in name:
+            find_judge(name)
+        else:
+            known_names("quality", [name], QUALITIES)
+    return names
+
+
+def has_corpus_score(name: str) -> bool:
+    """Whether the quality of all outputs together is more than the mean of theirs."""
+    return isinstance(find_quality(name), SacreBleu)
+
+
 def corpus_quality(name: str, predictions: Sequence[str], references: References) -> float:
     """
     The quality of all predictions together, from 0 to 100: corpus BLEU and chrF (sacrebleu), or the mean of
@@ -170,9 +202,9 @@ def corpus_quality_interval(
 def sentence_quality(name: str, predictions: Sequence[str], references: References) -> np.ndarray:
     """
     The quality of each prediction, from 0 to 1: sentence BLEU with effective order, sentence chrF, ROUGE F1 with
-    stemming, SQuAD's exact match and F1, or another of [`QUALITIES`]. A prediction has one reference, a text, or
-    several, a list: BLEU and chrF then take all of them in sacrebleu's own way, and of the others the best judgement
-    counts. An empty prediction or reference has quality 0; SQuAD's are 1 where both are empty.
+    stemming, SQuAD's exact match and F1, or another that [`find_quality`] finds. A prediction has one reference, a
+    text, or several, a list: BLEU and chrF then take all of them in sacrebleu's own way, and of the others the best
+    judgement counts. An empty prediction or reference has quality 0; SQuAD's are 1 where both are empty.
     """
     quality, lists = _checked(name, predictions, references)
     pairs = [(row, text) for row, texts in enumerate(lists) for text in texts]
@@ -184,9 +216,23 @@ def sentence_quality(name: str, predictions: Sequence[str], references: Referenc
     else:
         rows = [row for row, _ in pairs]
         judged = quality([predictions[row] for row in rows], [text for _, text in pairs])
-    values = np.zeros(len(predictions))
-    np.maximum.at(values, np.array(rows, dtype=int), np.asarray(judged, dtype=float))
-    return values.clip(0, 1)  # sacrebleu's 100 is 100.00000000000004
+    return _best_judgements(name, len(predictions), rows, judged)
+
+
+def _best_judgements(name: str, n: int, rows: list[int], judged: Sequence[float]) -> np.ndarray:
+    """The best judgement of each of n predictions, of which those in no row have quality 0."""
+    found = np.asarray(judged, dtype=float)
+    if found.shape != (len(rows),):
+        raise UserError(f"The quality {name!r} gave {found.size} values for {len(rows)} texts.")
+    wrong = np.flatnonzero(~((found >= -ROUNDING) & (found <= 1 + ROUNDING)))
+    if len(wrong):
+        raise UserError(
+            f"The quality {name!r} is {found[wrong[0]]:g} for prediction {rows[wrong[0]]} (counted from 0), but must "
+            "lie between 0 and 1."
+        )
+    values = np.zeros(n)
+    np.maximum.at(values, np.array(rows, dtype=int), found)
+    return values.clip(0, 1)
 
 
 def quality_signature(name: str, num_references: int | None = 1) -> str:
@@ -194,8 +240,7 @@ def quality_signature(name: str, num_references: int | None = 1) -> str:
     What exactly is computed, in the library's own words, to go with every number; `num_references` is the number of
     references of each prediction, `None` where it varies (see [`count_references`]).
     """
-    check_choice("quality", name, QUALITIES)
-    quality = QUALITIES[name]
+    quality = find_quality(name)
     signature = getattr(quality, "signature", None)
     if signature is None:
         definition = " ".join((quality.__doc__ or name).split())
@@ -221,7 +266,7 @@ def _checked(
     name: str, predictions: Sequence[str], references: References
 ) -> tuple[Callable[..., Sequence[float]], list[Sequence[str]]]:
     """The quality of this name and the references of each prediction; raises where these are not texts."""
-    check_choice("quality", name, QUALITIES)
+    quality = find_quality(name)
     if isinstance(predictions, str) or isinstance(references, str):
         raise TypeError(
             "Predictions and references must be lists, with one or several references for each prediction."
@@ -232,7 +277,7 @@ def _checked(
         many = isinstance(texts, Sequence) and len(texts) > 0 and all(isinstance(text, str) for text in texts)
         if not (isinstance(texts, str) or many):
             raise TypeError(f"The references of prediction {row} must be a text or a list of texts, not {texts!r}.")
-    return QUALITIES[name], _listed(references)
+    return quality, _listed(references)
 
 
 def _clear_caches() -> None:

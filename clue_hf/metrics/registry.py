@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ..tables import format_number, markdown_table
+from .judges import judge_label
 from .measured import Entry
 from .quality import QUALITIES
 
@@ -81,6 +82,11 @@ METRICS: dict[str, dict[str, MetricInfo]] = {
     "text": _infos(
         _M("confidence_ece", "confidence ECE", -1, "isotonic confidence, each example by a map fitted on the other "
            "four of five folds, against quality: 15 equal-width bins, sum |B|/n |mean quality - mean confidence|"),
+        _M("confidence_brier", "confidence Brier", -1, "mean of (confidence - quality)^2 of the same confidence, "
+           "where every output is right (quality 1) or wrong (0)"),
+        _M("auroc", "AUROC", 1, "chance that a wrong output is more uncertain than a right one, ties half"),
+        _M("aupr", "AUPR", 1, "average precision of the uncertainty, wrong outputs being the positives; that of a "
+           "useless score is their share"),
         _M("true_entropy_correlation", "true entropy correlation", 1, "Spearman rank correlation of the scores with "
            "the true entropy of the targets"),
         _M("prr_gain", "PRR gain", 1, "PRR of the learned score minus that of the best single scorer when it was "
@@ -198,8 +204,9 @@ def metric_info(name: str, kind: str = "") -> MetricInfo:
     """
     groups = [METRICS[kind], METRICS["shared"]] if kind else [*METRICS.values()]
     info, number = next((infos[name] for infos in groups if name in infos), None), ""
-    if info is None and name in QUALITIES and kind in ("", "text"):  # registered by others
-        return MetricInfo(name, name, 1, f"mean {name} of the outputs", "%")
+    if info is None and (name in QUALITIES or ":" in name) and kind in ("", "text"):  # judges of others
+        label = judge_label(name)
+        return MetricInfo(name, label, 1, f"mean {label} of the outputs", "%")
     if info is None:
         base, _, number = name.rpartition("_")
         info = METRICS["shared"].get(base)

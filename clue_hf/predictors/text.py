@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from ..errors import UserError
 from ..inputs.base import InputSettings
 from ..inputs.text_rows import as_texts
 from ..posthoc.learned import LearnedScore
-from ..scorers import Batch, Collected, CollectionSettings, make_scorers
+from ..scorers import Batch, Collected, CollectionSettings, Scorer, make_scorers
 from .base import NOT_FINITE, Answer, Predictor
 
 
@@ -24,6 +24,18 @@ def collection_settings(settings: dict[str, Any]) -> CollectionSettings:
     own = {name: value for name, value in settings.items() if name in known}
     other = {name: value for name, value in settings.items() if name not in known}
     return CollectionSettings(**{**own, "generation": {**own.get("generation", {}), **other}})
+
+
+def finite_scores(scorers: Mapping[str, Scorer], entry: Collected, row: int) -> dict[str, float]:
+    """The score of a text by every scorer; raises where one is not a number."""
+    scores = {name: scorer.score(entry) for name, scorer in scorers.items()}
+    for name, score in scores.items():
+        if not math.isfinite(score):
+            raise UserError(
+                f"The {name} of the output for row {row} (counted from 0) is {score}: the model's probabilities are "
+                f"not finite. {NOT_FINITE}"
+            )
+    return scores
 
 
 class TextPredictor(Predictor):
@@ -62,14 +74,7 @@ class TextPredictor(Predictor):
 
     def scores(self, entry: Collected, row: int) -> dict[str, float]:
         """The score of a text by every scorer; raises where one is not a number."""
-        scores = {name: scorer.score(entry) for name, scorer in self.scorers.items()}
-        for name, score in scores.items():
-            if not math.isfinite(score):
-                raise UserError(
-                    f"The {name} of the output for row {row} (counted from 0) is {score}: the model's probabilities "
-                    f"are not finite. {NOT_FINITE}"
-                )
-        return scores
+        return finite_scores(self.scorers, entry, row)
 
     def predict(
         self,

@@ -13,10 +13,12 @@ from .collected import Collected
 class Scorer(ABC):
     """
     An uncertainty of a generated text: higher means less certain. A subclass is one formula; add it to `SCORERS` and
-    it is found by its name. `needs` says what the collection must bring beside the text itself.
+    it is found by its name. `needs` says what the collection must bring beside the text itself; `reads`, which numbers
+    it is computed from: texts from elsewhere may come without some of them (see [`~clue_hf.scorers.outside.PARTS`]).
     """
 
     needs: ClassVar[frozenset[str]] = frozenset()
+    reads: ClassVar[frozenset[str]] = frozenset({"log_probability", "entropy"})
 
     @property
     def definition(self) -> str:

@@ -16,6 +16,8 @@ from .collected import Collected
 class MaximumSequenceProbability(Scorer):
     """`msp`: `-sum_t l_t`, the negative log-probability of the whole text."""
 
+    reads = frozenset({"log_probability"})
+
     def score(self, collected: Collected) -> float:
         return float(-collected.output.log_probability.sum())
 
@@ -23,12 +25,16 @@ class MaximumSequenceProbability(Scorer):
 class Perplexity(Scorer):
     """`perplexity`: `-mean_t l_t`, the negative log-probability per token (its exponential is the perplexity)."""
 
+    reads = frozenset({"log_probability"})
+
     def score(self, collected: Collected) -> float:
         return _mean(-collected.output.log_probability)
 
 
 class MeanTokenEntropy(Scorer):
     """`mean_token_entropy`: `mean_t H_t`, the mean entropy of the next-token distributions."""
+
+    reads = frozenset({"entropy"})
 
     def score(self, collected: Collected) -> float:
         return _mean(collected.output.entropy)
@@ -38,6 +44,7 @@ class MonteCarloSequenceEntropy(Scorer):
     """`mc_sequence_entropy`: `-mean_s L_s`, with `L_s` the log-probability of sample s, end token included."""
 
     needs = frozenset({"samples"})
+    reads = frozenset({"sample_log_probability"})
 
     def score(self, collected: Collected) -> float:
         return fmean(float(-sample.log_probability.sum()) for sample in collected.samples)
@@ -47,6 +54,7 @@ class MonteCarloNormalizedSequenceEntropy(Scorer):
     """`mc_normalized_sequence_entropy`: `-mean_s L_s / N_s`, with `N_s` the tokens without the end (at least 1)."""
 
     needs = frozenset({"samples"})
+    reads = frozenset({"sample_log_probability"})
 
     def score(self, collected: Collected) -> float:
         return fmean(
@@ -58,6 +66,7 @@ class PointwiseMutualInformation(Scorer):
     """`pmi`: `-mean_t [l_t - m_t]`, with `m_t = ln p(y_t | y_<t)` under an empty source."""
 
     needs = frozenset({"unconditional"})
+    reads = frozenset({"log_probability"})
 
     def score(self, collected: Collected) -> float:
         return _mean(collected.unconditional - collected.output.log_probability)

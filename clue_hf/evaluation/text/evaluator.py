@@ -4,36 +4,33 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import length_hint
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from accelerate.utils import broadcast_object_list, gather_object
 from transformers.utils.logging import tqdm
 
-from ...data.columns import column_values, text_pairs
+from ...data.bad_rows import BadRows
 from ...functional import check_choice
-from ...metrics import interval_description, quality_signature, sentence_quality
-from ...metrics.quality import QUALITIES
+from ...metrics import find_quality, interval_description, quality_signature
 from ...posthoc.learned import LearnedScore
-from ...predictors.text import TextPredictor, collection_settings
+from ...predictors.text import TextPredictor, collection_settings, finite_scores
 from ...processes import PartialState, process_state
-from ...scorers import DEFAULT_SCORERS, SCORERS, Batch, ScoredText
+from ...scorers import DEFAULT_SCORERS, SCORERS, Batch, Scorer
+from ...scorers.outside import OutsideText
 from ...versions import package_versions
 from .examples import Example, ExampleLog, logged_texts
-from .measures import CALIBRATED_VALUES, REFERENCE_VALUES, UNCALIBRATED, definitions, measure
+from .judging import Row, judge, judged_against, make_example, read_rows
+from .measures import definitions, measure
+from .outside import OutsideTexts
 from .report import EvaluationReport
 
 
 #: Rows that are read and sorted by length together; the examples of a dataset larger than memory pass through.
 SHARD = 1024
-#: Digits of the values per token.
-DIGITS = 6
-#: Source, references, and the true entropy of the targets where it is known.
-Texts = tuple[str, list[str], float | None]
 
 
 class UncertaintyEvaluator:
@@ -48,8 +45,9 @@ class UncertaintyEvaluator:
         scorers (`Sequence[str]`, *optional*):
             Names in [`~clue_hf.scorers.SCORERS`]; all but `learned` by default.
         quality (`str` or `Sequence[str]`, *optional*, defaults to `"bleu"`):
-            Quality metrics of the outputs: names in [`~clue_hf.metrics.QUALITIES`]; the first is the primary one, used
-            by the rejection metrics and plots.
+            Quality metrics of the outputs: names in [`~clue_hf.metrics.QUALITIES`], `evaluate:NAME_OR_PATH`,
+            `module:function`, or `column:NAME`, a quality that comes with the data. The first is the primary one,
+            used by the rejection metrics and plots.
         resamples (`int`, *optional*, defaults to 2000):
             Bootstrap resamples of the 95 % intervals; 0 for none.
         max_rows (`int`, *optional*):
@@ -85,7 +83,7 @@ class UncertaintyEvaluator:
         for name in scorers:
             check_choice("scorers", name, SCORERS)
         for name in self.qualities:
-            check_choice("quality", name, QUALITIES)
+            find_quality(name)
         if not scorers or not self.qualities:
             raise ValueError("Pass at least one scorer and one quality.")
         self.scorer_names, self.resamples, self.max_rows = list(scorers), resamples, max_rows
@@ -159,8 +157,8 @@ class UncertaintyEvaluator:
         total = min(filter(None, (length_hint(dataset), self.max_rows)), default=None)  # a stream has no length
         bar = tqdm(total=total, desc="Evaluating", unit=" texts", disable=not state.is_main_process)
         for rows in _shards(islice(dataset, self.max_rows)):
-            texts = _texts(rows, *columns, count)
-            for finished in self._finish(texts, count, done, log, state):
+            read = read_rows(rows, *columns, self.qualities, count)
+            for finished in self._finish(read, count, done, log, state):
                 bar.update(finished)
             count += len(rows)
         bar.close()
@@ -168,79 +166,120 @@ class UncertaintyEvaluator:
             raise ValueError("The dataset has no rows.")
         report = None
         if log is not None:
-            examples = log.examples(count)
-            tau = getattr(self.predictor.scorers.get("cpmi"), "cpmi_tau", None)
-            single = None if self.learned_score is None else self.learned_score.single
-            metrics = measure(examples, self.scorer_names, self.qualities, self.resamples, tau, single)
-            description = {**description, **self._judged_against(examples), "metrics": definitions(metrics)}
-            report = EvaluationReport(examples, metrics, description)
+            report = self._report(log, count, description, self.predictor.scorers)
         [metrics] = broadcast_object_list([report.metrics if report else None])
         return report or EvaluationReport([], metrics, description)
 
+    def evaluate_outputs(
+        self,
+        rows: str | Path | Iterable[Mapping[str, Any]],
+        source_column: str | None = None,
+        target_column: str | None = None,
+        folder: str | Path | None = None,
+        resume: bool = False,
+        description: dict[str, Any] | None = None,
+        bad_rows: BadRows | None = None,
+    ) -> EvaluationReport:
+        """
+        Scores and judges texts that were generated elsewhere; no model is needed. The report names the scorers that
+        cannot be computed from what is known of the texts, with the reason.
+
+        Args:
+            rows (`str`, `Path` or an iterable of rows):
+                A jsonl file, gzipped or not, or rows. Each has `output`, `reference` or `references` (unless it is
+                judged by its columns alone) and any of `source`, `tokens`, `token_log_probabilities`,
+                `token_entropies`, `top_log_probabilities`, `samples`, `ended`: see `docs/uncertainty.md`.
+            source_column, target_column (`str`, *optional*):
+                Other names of `source` and `reference`.
+            folder, resume, description (*optional*):
+                As in [`evaluate`].
+            bad_rows ([`~clue_hf.data.bad_rows.BadRows`], *optional*):
+                `BadRows("skip")` skips rows that cannot be used, and counts them; by default the first one raises.
+
+        Example:
+
+        ```python
+        rows = [{"output": "Paris", "reference": "Paris", "token_log_probabilities": [-0.1]}, ...]
+        report = UncertaintyEvaluator(quality="exact_match").evaluate_outputs(rows)
+        ```
+        """
+        texts = OutsideTexts(
+            rows, self.qualities, self.scorer_names, source_column, target_column, bad_rows, self.max_rows
+        )
+        scorers = {name: SCORERS[name]() for name in self.scorer_names if name not in texts.unavailable}
+        description = {**(description or {}), **self._outside_description(texts, scorers)}
+        log = ExampleLog(None if folder is None else Path(folder), description["signature"], resume)
+        done, read = log.done, iter(texts)
+        with tqdm(total=texts.count, desc="Evaluating", unit=" texts") as bar:
+            for start in range(0, texts.count, SHARD):
+                part = list(islice(read, SHARD))
+                new = []
+                for number, (row, text) in enumerate(part, start):
+                    if number in done:
+                        log.check(number, logged_texts(row.source, row.references or [""]))
+                    else:
+                        new.append((number, row, text))
+                log.add_examples(self._judged_outside(new, scorers))
+                bar.update(len(part))
+        return self._report(log, texts.count, description, scorers)
+
+    def _judged_outside(self, texts: list[tuple[int, Row, OutsideText]], scorers: dict[str, Scorer]) -> list[Example]:
+        """The examples of some texts from elsewhere."""
+        if not texts:
+            return []
+        rows, entries = [row for _, row, _ in texts], [text.collected for _, _, text in texts]
+        judged = judge(rows, [entry.output.text for entry in entries], self.qualities)
+        return [
+            make_example(
+                number, row, text.collected, qualities, finite_scores(scorers, text.collected, number), text.tokens
+            )
+            for (number, row, text), qualities in zip(texts, judged, strict=True)
+        ]
+
+    def _report(
+        self, log: ExampleLog, count: int, description: dict[str, Any], scorers: dict[str, Scorer]
+    ) -> EvaluationReport:
+        """The report of finished examples."""
+        examples = log.examples(count)
+        tau = getattr(scorers.get("cpmi"), "cpmi_tau", None)
+        single = None if self.learned_score is None or "learned" not in scorers else self.learned_score.single
+        metrics = measure(examples, list(scorers), self.qualities, self.resamples, tau, single)
+        counts = [len(example.get("references", [""])) for example in examples]
+        judged = judged_against(counts, self.qualities)
+        return EvaluationReport(examples, metrics, {**description, **judged, "metrics": definitions(metrics)})
+
     def _finish(
-        self, texts: list[Texts], first_row: int, done: set[int], log: ExampleLog | None, state: PartialState
+        self, rows: list[Row], first_row: int, done: set[int], log: ExampleLog | None, state: PartialState
     ) -> Iterator[int]:
         """Evaluates one shard, a batch on each process at a time; yields how many rows are new in the log."""
-        ready = [row for row in range(first_row, first_row + len(texts)) if row in done]
+        ready = [row for row in range(first_row, first_row + len(rows)) if row in done]
         if log is not None:
             for row in ready:
-                log.check(row, logged_texts(*texts[row - first_row][:2]))
+                log.check(row, logged_texts(rows[row - first_row].source, rows[row - first_row].references))
         yield len(ready)
-        planned = self.predictor.collector.plan([source for source, _, _ in texts], first_row)
+        planned = self.predictor.collector.plan([row.source for row in rows], first_row)
         batches = [batch for batch in planned if not done.issuperset(batch.rows)]
         for start in range(0, len(batches), state.num_processes):
             mine = batches[start : start + state.num_processes][state.process_index :][:1]
-            examples = gather_object([example for batch in mine for example in self._judged(batch, texts, first_row)])
+            examples = gather_object([example for batch in mine for example in self._judged(batch, rows, first_row)])
             if log is not None:
                 log.add_examples(examples)
             yield sum(example["row"] not in done for example in examples)
 
-    def _judged(self, batch: Batch, texts: list[Texts], first_row: int) -> list[Example]:
+    def _judged(self, batch: Batch, rows: list[Row], first_row: int) -> list[Example]:
         """The examples of one batch."""
-        chosen = [texts[row - first_row] for row in batch.rows]
-        references = [texts for _, texts, _ in chosen]
-        collected = self.predictor.collector.collect_batch(batch, references=[texts[0] for texts in references])
-        outputs = [entry.output.text for entry in collected]
-        judged = {name: sentence_quality(name, outputs, references) for name in self.qualities}
+        chosen = [rows[row - first_row] for row in batch.rows]
+        references = [row.references[0] for row in chosen]
+        collected = self.predictor.collector.collect_batch(batch, references=references)
+        judged = judge(chosen, [entry.output.text for entry in collected], self.qualities)
         examples = []
-        for place, (row, entry) in enumerate(zip(batch.rows, collected, strict=True)):
-            source, (reference, *others), entropy = chosen[place]
-            qualities = {name: float(values[place]) for name, values in judged.items()}
-            expected: ScoredText = entry.reference  # type: ignore[assignment]
-            example = {
-                "row": row,
-                "source": source,
-                "reference": reference,
-                "output": entry.output.text,
-                "quality": qualities[self.qualities[0]],
-                "qualities": qualities,
-                "scores": self.predictor.scores(entry, row),
-                "ended": entry.output.ended,
-                "tokens": self.tokenizer.convert_ids_to_tokens(entry.output.tokens),
-                "token_log_probabilities": _rounded(entry.output.log_probability),
-                "token_entropies": _rounded(entry.output.entropy),
-                **_reference_values(expected),
-            }
-            if others:
-                example["references"] = [reference, *others]
-            if entry.uncalibrated_reference is not None:
-                values = _reference_values(entry.uncalibrated_reference)
-                example |= {f"{UNCALIBRATED}{name}": values[name] for name in CALIBRATED_VALUES}
-            if entropy is not None:
-                example["true_entropy"] = entropy
+        for place, (number, entry) in enumerate(zip(batch.rows, collected, strict=True)):
+            tokens = self.tokenizer.convert_ids_to_tokens(entry.output.tokens)
+            scores = self.predictor.scores(entry, number)
+            examples.append(make_example(number, chosen[place], entry, judged[place], scores, tokens))
             if batch.cut[place]:
-                example["source_was_cut"] = True
-            examples.append(example)
+                examples[-1]["source_was_cut"] = True
         return examples
-
-    def _judged_against(self, examples: Iterable[Example]) -> dict[str, Any]:
-        """How the outputs were judged, which the number of their references decides."""
-        counts = [len(example.get("references", [""])) for example in examples]
-        same = counts[0] if len(set(counts)) == 1 else None
-        judged: dict[str, Any] = {"quality": {name: quality_signature(name, same) for name in self.qualities}}
-        if max(counts) > 1:
-            judged["references"] = {"total": sum(counts), "fewest": min(counts), "most": max(counts)}
-        return judged
 
     def _description(self, name: str | None) -> dict[str, Any]:
         """What it takes to read the numbers, or to compute them again; an adapter's config names its base only."""
@@ -264,28 +303,25 @@ class UncertaintyEvaluator:
             "versions": package_versions(),
         }
 
+    def _outside_description(self, texts: OutsideTexts, scorers: dict[str, Scorer]) -> dict[str, Any]:
+        """The same of texts from elsewhere, with what they bring and what could not be computed."""
+        outputs: dict[str, Any] = {"from": "elsewhere"}
+        if texts.top_tokens:
+            each = "-".join(map(str, dict.fromkeys(texts.top_tokens)))
+            outputs["entropy"] = f"over the {each} log-probabilities given for each token, renormalised"
+        if texts.samples and texts.samples[1]:
+            outputs["samples"] = "-".join(map(str, dict.fromkeys(texts.samples)))
+        return {
+            "scorers": {name: scorer.definition for name, scorer in scorers.items()},
+            "unavailable_scorers": texts.unavailable,
+            "outputs": outputs,
+            "interval": interval_description(self.resamples, "examples"),
+            "signature": {"scorers": list(scorers), "quality": self.qualities, "outputs": texts.checksum},
+            "versions": package_versions(),
+        }
+
 
 def _shards(dataset: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     rows = iter(dataset)
     while shard := list(islice(rows, SHARD)):
         yield shard
-
-
-def _rounded(values: np.ndarray) -> list[float]:
-    return values.round(DIGITS).tolist()
-
-
-def _reference_values(reference: ScoredText) -> dict[str, list[float]]:
-    correct: list[Any] = [int(right) for right in reference.correct]
-    values = (-reference.log_probability, reference.entropy, reference.confidence)
-    return dict(zip(REFERENCE_VALUES, [*map(_rounded, values), correct], strict=True))
-
-
-def _texts(
-    rows: list[dict[str, Any]], source: str | None, target: str | None, entropy: str | None, first_row: int
-) -> list[Texts]:
-    """Source text and references of some rows, checked, and their true entropy where there is a column of it."""
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
-    texts = text_pairs(columns, source, target, first_row)
-    entropies = column_values(columns, entropy, "entropy_column") if entropy else [None] * len(rows)
-    return list(zip(*texts, entropies, strict=True))

@@ -18,8 +18,11 @@ from ...metrics import (
     cluster_mean_interval,
     confidence_calibration_error,
     corpus_quality_interval,
+    has_corpus_score,
+    is_right_or_wrong,
     metric_definitions,
     rejection_reports,
+    right_or_wrong_report,
 )
 from ...posthoc import cross_fitted_confidence
 from .examples import Example
@@ -28,6 +31,8 @@ from .examples import Example
 TRUTH = "true_entropy_correlation"
 #: PRR of the learned score minus that of the best single one.
 GAIN = "prr_gain"
+#: What a scorer has beside the others where every output is right or wrong.
+RIGHT_OR_WRONG = ("auroc", "aupr", "confidence_brier", "confidence_ece")
 #: Metrics beside those of the scorers that a report defines.
 DEFINED = (
     "confidence_ece", TRUTH, "error", "uncertainty", "alignment_error", "token_ece", "cut", "cut_sources",
@@ -62,7 +67,11 @@ def measure(
         "n": len(examples),
         **_outputs(examples, cpmi_tau),
         "quality": _quality(examples, columns, resamples),
-        "references": _references(columns.tokens, columns.lengths, resamples),
+        **(
+            {"references": _references(columns.tokens, columns.lengths, resamples)}
+            if any(REFERENCE_VALUES[0] in example for example in islice(examples, 1))
+            else {}
+        ),
         **(
             {"uncalibrated_references": _references(columns.uncalibrated_tokens, columns.lengths, resamples)}
             if columns.uncalibrated_tokens
@@ -98,8 +107,8 @@ class Columns:
                 values[row] = example["qualities"][name]
             self.true_entropy[row] = example.get("true_entropy", np.nan)
             for name, numbers in tokens.items():
-                numbers.extend(example[name])
-            self.lengths[row] = len(example[REFERENCE_VALUES[0]])
+                numbers.extend(example.get(name, ()))
+            self.lengths[row] = len(example.get(REFERENCE_VALUES[0], ()))
         arrays = [np.array(numbers, dtype=float) for numbers in tokens.values()]
         self.tokens, self.uncalibrated_tokens = arrays[:4], [*arrays[4:], arrays[3]] if before else []
 
@@ -123,7 +132,7 @@ def _outputs(examples: Sequence[Example], cpmi_tau: float | None) -> dict[str, A
         empty += not example["output"]
         cut += not example["ended"]
         sources += example.get("source_was_cut", False)
-        tokens += len(example["tokens"])
+        tokens += len(example["token_log_probabilities"])
         total -= sum(example["token_log_probabilities"])
         unsure += sum(entropy >= (cpmi_tau or 0) for entropy in example["token_entropies"])
     outputs: dict[str, Any] = {
@@ -145,12 +154,14 @@ def definitions(metrics: dict[str, Any]) -> dict[str, str]:
 
 
 def _quality(examples: Sequence[Example], columns: Columns, resamples: int) -> dict[str, Any]:
-    """Each quality, of all outputs together and as a mean; only here are the texts in memory."""
-    texts = read_texts(examples)
+    """Each quality, of all outputs together and as a mean; only here are the texts in memory, where they must be."""
+    texts = read_texts(examples) if any(map(has_corpus_score, columns.qualities)) else None
     return {
         name: {
             "mean": bootstrap_interval(np.mean, values, resamples=resamples),
-            "corpus": corpus_quality_interval(name, *texts, resamples=resamples),
+            "corpus": corpus_quality_interval(name, *texts, resamples=resamples)
+            if texts and has_corpus_score(name)
+            else cluster_mean_interval(100 * values, np.ones(len(values)), resamples),
         }
         for name, values in columns.qualities.items()
     }
@@ -194,6 +205,8 @@ def _scorers(columns: Columns, quality: str, resamples: int) -> dict[str, dict[s
             if confidence is None
             else bootstrap_interval(confidence_calibration_error, confidence, values, resamples=resamples)
         )
+        if is_right_or_wrong(values):
+            report |= right_or_wrong_report(uncertainty, values, confidence, resamples)
         if not np.isnan(columns.true_entropy).any():
             report[TRUTH] = _correlation(uncertainty, columns.true_entropy)
     return reports

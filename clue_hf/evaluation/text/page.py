@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 #: Metrics of the first table; the others are in the one that unfolds.
 MAIN = (
-    "prr", "prr_0.5", "aurc", "risk_at_coverage_0.8", "coverage_at_risk_0.1", "confidence_ece",
-    "true_entropy_correlation",
+    "prr", "prr_0.5", "aurc", "risk_at_coverage_0.8", "coverage_at_risk_0.1", "auroc", "aupr", "confidence_brier",
+    "confidence_ece", "true_entropy_correlation",
 )  # fmt: skip
 
 
@@ -67,6 +67,7 @@ def write_page(
         ranges=_ranges(report),
         names=names,
         main=[name for name in MAIN if name in names],
+        unavailable=report.unavailable,
         comparison=comparison,
         other=other,
         data=page_data(report, scorer, limit),
@@ -79,6 +80,9 @@ def _summary(report: EvaluationReport, best: str | None) -> list[str]:
     empty = f" {blank:,} of them {'is' if blank == 1 else 'are'} empty." if blank else ""
     quality = f" The mean quality is {report.quality().mean():.3f}." if n else ""
     sentences = [f"The model generated {n:,} output{'' if n == 1 else 's'}.{empty}{quality}"]
+    if outputs := report.description.get("outputs"):  # texts from elsewhere
+        sentences = [f"{n:,} output{'s were' if n != 1 else ' was'} generated elsewhere.{empty}{quality}"]
+        sentences += [f"Entropies are {outputs['entropy']}."] if "entropy" in outputs else []
     entry = metrics["scorers"][best].get("prr") or {} if best else {}
     if best and (prr := entry.get("value")) is not None:
         gain = f"{100 * prr:.0f} % of the gain of knowing the quality" if prr > 0 else "no gain"

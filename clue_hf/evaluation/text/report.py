@@ -17,7 +17,7 @@ from ...posthoc import cross_fitted_confidence
 from ...tables import format_number, markdown_table
 from ..report import Differences, SavedReport, p_value_cell
 from .examples import FINISHED, Example, ExampleFile
-from .measures import GAIN
+from .measures import GAIN, RIGHT_OR_WRONG
 from .page import write_page
 
 
@@ -59,6 +59,11 @@ class EvaluationReport(SavedReport):
         """Names of the scorers."""
         return list(self.metrics["scorers"])
 
+    @property
+    def unavailable(self) -> dict[str, str]:
+        """The scorers that could not be computed, of texts from elsewhere, and why."""
+        return self.description.get("unavailable_scorers", {})
+
     def quality(self) -> np.ndarray:
         """The quality of each example."""
         return self._columns["quality"]
@@ -78,7 +83,10 @@ class EvaluationReport(SavedReport):
 
     def table(self) -> str:
         """The scorers as a markdown table: the ratio first, with its interval."""
-        return self._metric_table(("scorer",), self.metrics["scorers"], self.main_metrics)
+        scorers = self.metrics["scorers"]
+        right_or_wrong = RIGHT_OR_WRONG if all(RIGHT_OR_WRONG[0] in metrics for metrics in scorers.values()) else ()
+        missing = dict.fromkeys(self.unavailable, dict[str, Any]())
+        return self._metric_table(("scorer",), {**scorers, **missing}, (*self.main_metrics, *right_or_wrong))
 
     def _paragraphs(self) -> list[str]:
         metrics, description = self.metrics, self.description
@@ -93,7 +101,7 @@ class EvaluationReport(SavedReport):
             f"Judged by {next(iter(metrics['quality']))}. Intervals: {description['interval']}. PRR: 1 is as good as "
             "knowing the quality, 0 is useless; PRR 0.5: at most half of the outputs rejected. Areas are in units "
             "of quality and depend on it: do not compare them between models.",
-            f"On {_reference_sentence(metrics['references'])}",
+            *([f"On {_reference_sentence(metrics['references'])}"] if "references" in metrics else []),
             *self._remarks(),
         ]
 
@@ -110,24 +118,24 @@ class EvaluationReport(SavedReport):
 
     def _remarks(self) -> list[str]:
         remarks = [gain] if (gain := self.learned_gain()) else []
+        remarks += [f"{name} could not be computed: {reason}." for name, reason in self.unavailable.items()]
+        if entropy := self.description.get("outputs", {}).get("entropy"):
+            remarks.append(f"Entropies are {entropy}.")
         if "learned" in self.metrics:
             remarks.append(f"What learned is here: {self.description['scorers']['learned']}")
         cut = self.metrics["outputs"]["cut"]
         if cut:
-            limit = self.description["generation"]["max_new_tokens"]
-            remarks.append(
-                f"{cut:,} outputs were cut at {limit} tokens before they ended, which lowers their quality."
-            )
+            limit = self.description.get("generation", {}).get("max_new_tokens")
+            at = f" at {limit} tokens" if limit else ""
+            remarks.append(f"{cut:,} outputs were cut{at} before they ended, which lowers their quality.")
         if sources := self.metrics["outputs"].get("cut_sources"):
             limit = self.description["generation"]["max_source_length"]
             remarks.append(f"{sources:,} sources were cut at {limit} tokens: the model did not see their end.")
         if counts := self.description.get("references"):
             fewest, most = counts["fewest"], counts["most"]
             each = f"{most}" if fewest == most else f"{fewest} to {most}"
-            remarks.append(
-                f"Outputs are judged against {each} references each ({counts['total']:,} in all); reference tokens "
-                "are those of the first."
-            )
+            first = "; reference tokens are those of the first" if "references" in self.metrics else ""
+            remarks.append(f"Outputs are judged against {each} references each ({counts['total']:,} in all){first}.")
         if calibrator := self.description.get("signature", {}).get("token_calibrator"):
             name = calibrator["name"]
             remarks.append(

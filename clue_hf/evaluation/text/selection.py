@@ -155,7 +155,7 @@ def page_data(report: EvaluationReport, scorer: str | None, limit: int) -> dict[
         "quality": next(iter(report.metrics.get("quality") or {}), "quality"),
         "groups": GROUPS,
         "scorer": scorer,
-        "entropy_limit": _round_up(float(np.quantile(entropies[np.isfinite(entropies)], 0.95))),
+        "entropy_limit": _round_up(max(float(np.quantile(entropies[np.isfinite(entropies)], 0.95)), 1e-3)),
         "examples": [_example(entry, groups, confidences, ranked) for entry, groups in chosen],
     }
 
@@ -176,8 +176,10 @@ def _example(
         "confidence": [confidences[name][row] if name in confidences else None for name in ranked],
         "groups": groups,
         "tokens": readable_tokens(example["tokens"], example["output"]),
-        "log_probabilities": example["token_log_probabilities"],
-        "entropies": example["token_entropies"],
+        **{
+            name: example[f"token_{name}"] or [None] * len(example["tokens"])  # not known of texts from elsewhere
+            for name in ("log_probabilities", "entropies")
+        },
     }
 
 
