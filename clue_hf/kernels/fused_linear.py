@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..functional import ROW_STATISTICS, check_choice, check_labels
+from .flatness import FLATNESS, flatness
 from .largest import argmax_rows
 
 
@@ -41,12 +42,14 @@ SUM_SQUARED, MAX_LOG, MEAN_LOG = ROW_STATISTICS
 
 
 class LinearStatistics(NamedTuple):
-    """Per row, what [`linear_statistics`] finds out about the head's distribution."""
+    """Per row, what [`linear_statistics`] finds out about the head's distribution; the last two where asked for."""
 
     error: torch.Tensor
     entropy: torch.Tensor
     confidence: torch.Tensor
     correct: torch.Tensor
+    uniform_log_ratio: torch.Tensor | None = None
+    log_affinity: torch.Tensor | None = None
 
 
 def fused_linear_objective(
@@ -143,8 +146,12 @@ def statistics_by_temperature(
     *,
     bias: torch.Tensor | None = None,
     chunk_size: int = CHUNK_SIZE,
+    with_flatness: bool = False,
 ) -> list[LinearStatistics]:
-    """[`linear_statistics`] by each of several temperatures (`None`: the model's own), from the same logits."""
+    """
+    [`linear_statistics`] by each of several temperatures (`None`: the model's own), from the same logits; with the
+    [`~clue_hf.kernels.flatness.flatness`] of each distribution where that is asked for.
+    """
     hidden = hidden if hidden.dim() == 3 else hidden.unsqueeze(0)
     passes, num_rows, _ = hidden.shape
     dtype = compute_dtype(hidden, weight)
@@ -164,19 +171,25 @@ def statistics_by_temperature(
             own = divided(own, rows, temperature)
             if passes > 1:
                 own = own.unflatten(0, (passes, -1)).log_softmax(-1).logsumexp(0) - math.log(passes)
-            parts[number - 1].append(logit_statistics(own, labels[start : start + size], top))
-    return [LinearStatistics(*map(torch.cat, zip(*part, strict=True))) for part in parts]
+            parts[number - 1].append(logit_statistics(own, labels[start : start + size], top, with_flatness))
+    columns = [[column for column in zip(*part, strict=True) if column[0] is not None] for part in parts]
+    return [LinearStatistics(*map(torch.cat, part)) for part in columns]
 
 
 mixture_statistics = linear_statistics  # by its former name for several passes
 
 
 @torch.no_grad()
-def logit_statistics(logits: torch.Tensor, labels: torch.Tensor, top: torch.Tensor | None = None) -> LinearStatistics:
+def logit_statistics(
+    logits: torch.Tensor, labels: torch.Tensor, top: torch.Tensor | None = None, with_flatness: bool = False
+) -> LinearStatistics:
     """The same from logits (rows, vocabulary), which are overwritten; `top` where their largest is known."""
     top = argmax_rows(logits) if top is None else top
-    log_sum, reduced = _reduce_rows(logits, labels)
-    return LinearStatistics(**reduced, confidence=(-log_sum).exp(), correct=top == labels)  # the top logit is now 0
+    log_sum, reduced = _reduce_rows(logits, labels)  # the top logit is now 0
+    if with_flatness:
+        measured = torch.cat([flatness(logits[block]) for block in row_blocks(logits)] or [logits.new_empty(0, 2)])
+        reduced.update(zip(FLATNESS, measured.unbind(-1), strict=True))
+    return LinearStatistics(**reduced, confidence=(-log_sum).exp(), correct=top == labels)
 
 
 class _FusedLinear(torch.autograd.Function):

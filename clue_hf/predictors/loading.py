@@ -126,7 +126,7 @@ def _check_stored(settings: dict[str, Any]) -> None:
     """Raises where settings that were saved with a model are not those of a collector."""
     defaults = vars(CollectionSettings())
     for name, value in settings.items():
-        types = (str, type(None)) if name == "compat" else type(defaults.get(name))
+        types = (str, type(None)) if defaults.get(name) is None else type(defaults.get(name))
         if name not in defaults or not isinstance(value, types) or isinstance(value, bool):
             raise UserError(
                 f"'settings' in {UNCERTAINTY_FILE} is damaged ({name!r}: {value!r}). Write it anew: clue-hf calibrate."

@@ -12,8 +12,8 @@ from ..posthoc.learned import LearnedScore
 from .base import Scorer
 from .collected import Batch, Collected, CollectionSettings, ScoredText
 from .collection import Collector
-from .compat import PolygraphCollector, PolygraphConditionalMutualInformation
-from .formulas import DEFAULT_SCORERS, SCORERS, Learned, output_features
+from .compat import PolygraphCollector, polygraph_scorer
+from .formulas import DEFAULT_SCORERS, SCORERS, Learned, make_scorer, output_features
 
 
 def make_scorers(
@@ -28,23 +28,33 @@ def make_scorers(
     The scorers with these names, and the collector that collects what they need. `learned` needs what was fitted for
     the model.
     """
+    unavailable = unavailable_scorers(settings, learned_score)
+    scorers: dict[str, Scorer] = {}
     for name in names:
         check_choice("scorers", name, SCORERS)
-    scorers = {name: SCORERS[name]() for name in names if name != "learned"}
-    if "learned" in names:
-        if learned_score is None:
-            raise UserError(
-                "The scorer 'learned' has not been fitted for this model: clue-hf calibrate MODEL "
-                "--config CONFIG.yaml --scorer learned"
-            )
-        if settings.compat:
-            raise UserError(f"The scorer 'learned' was fitted on our own scores, not on those of {settings.compat}.")
-        scorers = {name: scorers.get(name) or Learned(learned_score) for name in names}
-    if settings.compat and "cpmi" in scorers:
-        scorers["cpmi"] = PolygraphConditionalMutualInformation()
+        if name in unavailable:
+            raise UserError(f"The scorer {name!r} {unavailable[name]}")
+        if learned_score is not None and name == "learned":
+            scorers[name] = Learned(learned_score, settings.similarity)
+        elif settings.compat:
+            scorers[name] = polygraph_scorer(name, settings.similarity, model)
+        else:
+            scorers[name] = make_scorer(name, settings.similarity)
     needs = frozenset().union(*(scorer.needs for scorer in scorers.values()))
     collector_class = PolygraphCollector if settings.compat else Collector
     return scorers, collector_class(model, tokenizer, needs, settings, temperature)
+
+
+def unavailable_scorers(settings: CollectionSettings, learned_score: LearnedScore | None = None) -> dict[str, str]:
+    """The scorers that cannot run, each with the reason: the end of a sentence that begins with its name."""
+    reasons = {}
+    if learned_score is None:
+        reasons["learned"] = (
+            "has not been fitted for this model: clue-hf calibrate MODEL --config CONFIG.yaml --scorer learned"
+        )
+    elif settings.compat:
+        reasons["learned"] = f"was fitted on our own scores, not on those of {settings.compat}."
+    return reasons
 
 
 def unfitted_names() -> list[str]:
@@ -61,7 +71,9 @@ __all__ = [
     "Collector",
     "ScoredText",
     "Scorer",
+    "make_scorer",
     "make_scorers",
     "output_features",
+    "unavailable_scorers",
     "unfitted_names",
 ]

@@ -8,7 +8,7 @@ per token are kept, never a distribution over the vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,13 @@ from ..tasks import TextTask
 from .collected import Batch, Collected, CollectionSettings, ScoredText
 from .decoding import Decoder, decodes_plainly
 from .sampling import sampler, stream_seed, warper
+from .similarity import Similarity, load_similarity
 
 
 #: Number of the stream of a sampled output, which is not one of the samples 0, 1, 2 ...
 OUTPUT = -1
+#: The beginning of what scorers need that compare texts; the name of the similarity follows.
+SIMILARITY = "similarity:"
 #: Settings of `generate` for a greedy text.
 GREEDY = {"do_sample": False, "num_beams": 1}
 
@@ -44,7 +47,7 @@ class Collector:
         tokenizer ([`~transformers.PreTrainedTokenizerBase`]):
             Its tokenizer.
         needs (`set[str]`):
-            `"samples"`, `"unconditional"`, both or none.
+            `"samples"`, `"unconditional"`, `"flatness"`, `"similarity:NAME"` (with `"samples"`): any of them or none.
         settings ([`CollectionSettings`], *optional*):
             How to generate.
         temperature (`Callable`, *optional*):
@@ -65,6 +68,8 @@ class Collector:
         self.task = TextTask(model, tokenizer=self.tokenizer)
         self.is_seq2seq = self.task.kind == "seq2seq"
         self._own_loop: bool | None = None
+        threshold, device = self.settings.similarity_threshold, unwrap(model).device
+        self.similarities = {name: load_similarity(name, threshold, device) for name in needed_similarities(needs)}
 
     def collect(
         self,
@@ -125,6 +130,7 @@ class Collector:
                     entry.unconditional = values
             if "samples" in self.needs and not collected[0].samples:
                 self._add_samples(collected, context, batch)
+            compare_texts(collected, self.similarities)
         finally:
             self.model.train(was_training)
         return collected
@@ -177,7 +183,8 @@ class Collector:
         first: list[int | None] = [None] if greedy else []
         seeds = [[*first, *self._sample_seeds(prompt, count)] for prompt in batch.prompts]
         limit, warp = self.settings.max_new_tokens, warper(**self._sampling())
-        decoder = Decoder(self.model, self._end_tokens(), self.tokenizer.pad_token_id, limit, warp, self.temperature)
+        calibration = (self.temperature, "flatness" in self.needs)
+        decoder = Decoder(self.model, self._end_tokens(), self.tokenizer.pad_token_id, limit, warp, *calibration)
         return [[self._scored_text(*text) for text in texts] for texts in decoder.decode(context, seeds)]
 
     def _decoding(self, batch: Batch) -> dict[str, Any]:
@@ -284,7 +291,8 @@ class Collector:
         passes: int = 1,
     ) -> list[list[ScoredText]]:
         """Log-probability and entropy of each token by each temperature, from a teacher-forced pass."""
-        described = self.task.describe_each(self.model, self._teacher_forced(context, outputs), temperatures, passes)
+        inputs, with_flatness = self._teacher_forced(context, outputs), "flatness" in self.needs
+        described = self.task.describe_each(self.model, inputs, temperatures, passes, with_flatness)
         # where the labels of each row begin: a causal model reads the prompt before them, and predicts one ahead
         starts = [0 if self.is_seq2seq else len(prompt) - 1 for prompt in context["prompts"]]
         return [
@@ -319,8 +327,8 @@ class Collector:
     def _scored_text(self, tokens: list[int], described: np.ndarray) -> ScoredText:
         text = str(self.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
         ended = bool(tokens) and tokens[-1] in self._end_tokens()
-        error, entropy, confidence, correct = described.T
-        return ScoredText(text, tokens, -error, entropy, confidence, correct, ended)
+        error, entropy, confidence, correct, *flatness = described.T
+        return ScoredText(text, tokens, -error, entropy, confidence, correct, ended, *flatness)
 
     def _until_end(self, tokens: list[int]) -> list[int]:
         """The tokens up to and with the first end token: what follows is padding."""
@@ -350,3 +358,16 @@ class Collector:
         text = self.settings.source_prefix if self.settings.pmi_source == "prefix" else ""
         start = self.tokenizer.bos_token_id
         return self.tokenizer(text)["input_ids"] or [self.tokenizer.eos_token_id if start is None else start]
+
+
+def needed_similarities(needs: Iterable[str]) -> list[str]:
+    """The names of the similarities among what scorers need."""
+    return sorted(need.removeprefix(SIMILARITY) for need in needs if need.startswith(SIMILARITY))
+
+
+def compare_texts(collected: Sequence[Collected], similarities: Mapping[str, Similarity]) -> None:
+    """Compares the output and the samples of each source, by each similarity."""
+    groups = [[entry.output.text, *(sample.text for sample in entry.samples)] for entry in collected]
+    for name, similarity in similarities.items():
+        for entry, likeness in zip(collected, similarity.compare(groups), strict=True):
+            entry.likeness[name] = likeness

@@ -13,7 +13,7 @@ from clue_hf.scorers import DEFAULT_SCORERS, SCORERS, CollectionSettings, Collec
 
 
 KINDS = ["t5", "bart", "gpt2", "llama"]
-EVERYTHING = frozenset({"samples", "unconditional"})
+EVERYTHING = frozenset({"samples", "unconditional", "flatness"})
 
 
 def tokenizer_for(kind):
@@ -54,6 +54,8 @@ def test_scores_by_the_formulas(kind):
             rows = own_log_probabilities(model, kind, ids, sample.tokens)
             ended = sample.tokens[-1] == model.config.eos_token_id
             sums.append((float(rows[range(len(sample.tokens)), sample.tokens].sum()), len(sample.tokens) - ended))
+        size = full.shape[1]
+        roots = (full / 2).softmax(-1).sqrt().sum(-1).numpy() / math.sqrt(size)
         expected = {
             "msp": -chosen.sum(),
             "perplexity": -chosen.mean(),
@@ -63,7 +65,13 @@ def test_scores_by_the_formulas(kind):
             "pmi": -(chosen - alone).mean(),
             "cpmi": -(chosen - 0.0656 * (entropy >= 3.599) * alone).mean(),
         }
-        found = {name: SCORERS[name]().score(entry) for name in DEFAULT_SCORERS}
+        expected |= {
+            "max_token_entropy": entropy.max(),
+            "self_certainty": float((full.mean(-1) + math.log(size)).mean()),
+            "renyi_divergence": 2 * np.log(roots).mean(),
+            "fisher_rao": -(2 / np.pi * np.arccos(roots)).mean(),
+        }
+        found = {name: SCORERS[name]().score(entry) for name in expected}
         assert found == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
