@@ -35,7 +35,7 @@ MAIN_COVERAGE = 0.5
 GROUPS = {
     "Options": ["split", "output_dir", "risks", "delta", "mc_samples", "per_device_eval_batch_size", "dtype", "seed"],
     "Texts": ["scorer", "learned_scores", "quality", "token_calibrator", "bake", "max_target_length",
-              "generation_num_beams", "num_samples"],
+              "generation_num_beams", "num_samples", "similarity", "similarity_threshold"],
     "Classes and numbers": ["conformal", "coverage", "tolerance"],
     "Data": [*DATA_OPTIONS, *SPLIT_OPTIONS, "split_seed", "max_eval_samples", "binary_task", "on_bad_row"],
 }  # fmt: skip

@@ -33,7 +33,8 @@ logger = logging.get_logger(__name__)
 GROUPS = {
     "Options": ["split", "compare", "report_dir", "resume", "num_processes", "resamples", "seed"],
     "Scores and quality": ["scorers", "quality", "num_samples", "sampling_temperature", "sampling_top_k",
-                           "sampling_top_p", "pmi_source", "mc_samples", "compat"],
+                           "sampling_top_p", "similarity", "similarity_threshold", "pmi_source", "mc_samples",
+                           "compat"],
     "Outputs": ["max_target_length", "generation_num_beams", "do_sample", "temperature", "top_k", "top_p", "dtype",
                 "per_device_eval_batch_size"],
     "Classifiers and regressors": ["calibrator", "conformal", "coverage", "corruption", "severity",
@@ -43,7 +44,7 @@ GROUPS = {
 }  # fmt: skip
 
 # options that only some kinds of models have a use for
-TEXT_OPTIONS = ("scorers", "compat", "resume", "do_sample", "entropy_column")
+TEXT_OPTIONS = ("scorers", "similarity", "compat", "resume", "do_sample", "entropy_column")
 CLASS_OPTIONS = ("corruption", "ood_split", "ood_file", "binary_task")
 IMAGE_OPTIONS = ("corruption", "ood_file", "binary_task")
 #: What the file of all rows holds.
@@ -56,16 +57,18 @@ ROWS_FILES = {
 NO_WARPING = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
 
 DESCRIPTION = """MODEL is a Hub id or a folder, of a model or of an adapter (LoRA). Generates an output for each row of
-a split, scores each with up to seven scorers, judges it against the reference, and reports how well the scores tell
-good outputs from bad ones (PRR, areas, AURC ... with intervals). A classifier of images or texts is judged by its
-answers instead: error, calibration, and how well its uncertainty knows the wrong ones; a regressor of tables, images
-or texts by its squared error, its intervals, and how well its variance knows the errors. The model is used as it was
-trained: prefix, lengths, columns, passes. --config takes the YAML file of a training."""
+a split, scores each with seven scorers (--scorers all: with all that can run), judges it against the reference, and
+reports how well the scores tell good outputs from bad ones (PRR, areas, AURC ... with intervals). A classifier of
+images or texts is judged by its answers instead: error, calibration, and how well its uncertainty knows the wrong
+ones; a regressor of tables, images or texts by its squared error, its intervals, and how well its variance knows the
+errors. The model is used as it was trained: prefix, lengths, columns, passes. --config takes the YAML file of a
+training."""
 
 EXAMPLES = """
 clue-hf evaluate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml
 clue-hf evaluate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --compare out/quickstart/ce
 clue-hf evaluate google-t5/t5-small --dataset_name ./my-data --scorers msp,perplexity --quality rouge2
+clue-hf evaluate google-t5/t5-small --dataset_name ./my-data --scorers all --similarity rougeL
 clue-hf evaluate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --calibrator isotonic
 clue-hf evaluate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --conformal aps
 clue-hf evaluate out/quickstart_diabetes/clue --config configs/quickstart/tabular_diabetes.yaml --mc_samples 50"""

@@ -38,7 +38,7 @@ from ..posthoc.saved import (
     stored_passes,
     stored_token_calibrator,
 )
-from ..scorers import CollectionSettings
+from ..scorers import ALL, CollectionSettings
 from .base import SEED, Predictor
 from .classes import ClassPredictor
 from .numbers import NumberPredictor
@@ -105,7 +105,7 @@ def text_predictor(
         _check_stored(calibration.settings)
         scorers, settings = scorers or calibration.scorer, {**calibration.settings, **settings}
     scorers = scorers or "perplexity"
-    if "learned" in ([scorers] if isinstance(scorers, str) else scorers):
+    if {"learned", ALL} & set([scorers] if isinstance(scorers, str) else scorers):
         settings["learned_score"] = stored_learned_score(name, stored)
     try:
         predictor = TextPredictor(model, tokenizer, scorers, inputs, **{**trained, **settings})

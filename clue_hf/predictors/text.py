@@ -40,12 +40,13 @@ class TextPredictor(Predictor):
         **settings: Any,
     ) -> None:
         names = [scorers] if isinstance(scorers, str) else list(scorers)
-        self.model, self.processing_class, self.scorer = model, tokenizer, names[0]
+        self.model, self.processing_class, self.requested = model, tokenizer, names
         self.collection = collection_settings(settings)
         self.learned_score = learned_score
-        self.scorers, self.collector = make_scorers(
+        self.scorers, self.collector, self.unavailable = make_scorers(
             model, tokenizer, names, self.collection, token_calibrator, learned_score
         )
+        self.scorer = next(iter(self.scorers))
         self.settings = {name: value for name, value in vars(self.collection).items() if name != "batch_size"}
         self.definitions = {name: scorer.definition for name, scorer in self.scorers.items()}
         self.definition = self.definitions[self.scorer]

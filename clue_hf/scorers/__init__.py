@@ -8,12 +8,17 @@ from typing import Any
 from ..errors import UserError
 from ..functional import check_choice
 from ..kernels.fused_linear import Temperature
+from ..models.kind import text_task, unwrap
 from ..posthoc.learned import LearnedScore
 from .base import Scorer
 from .collected import Batch, Collected, CollectionSettings, ScoredText
 from .collection import Collector
 from .compat import PolygraphCollector, polygraph_scorer
-from .formulas import DEFAULT_SCORERS, SCORERS, Learned, make_scorer, output_features
+from .formulas import DEFAULT_SCORERS, SCORERS, Learned, make_scorer, output_features, scorer_group
+
+
+#: Stands for the names of all scorers that can run.
+ALL = "all"
 
 
 def make_scorers(
@@ -23,37 +28,46 @@ def make_scorers(
     settings: CollectionSettings,
     temperature: Temperature | None = None,
     learned_score: LearnedScore | None = None,
-) -> tuple[dict[str, Scorer], Collector]:
+) -> tuple[dict[str, Scorer], Collector, dict[str, str]]:
     """
-    The scorers with these names, and the collector that collects what they need. `learned` needs what was fitted for
-    the model.
+    The scorers with these names, the collector that collects what they need, and where [`ALL`] is among the names, why
+    the other scorers cannot run. `learned` needs what was fitted for the model.
     """
-    unavailable = unavailable_scorers(settings, learned_score)
+    reasons = unavailable_scorers(model, settings, learned_score)
+    unavailable = reasons if ALL in names else {}
     scorers: dict[str, Scorer] = {}
-    for name in names:
-        check_choice("scorers", name, SCORERS)
-        if name in unavailable:
-            raise UserError(f"The scorer {name!r} {unavailable[name]}")
+    for name in (name for name in SCORERS if name not in reasons) if ALL in names else names:
+        check_choice("scorers", name, (*SCORERS, ALL))
+        if name in reasons:
+            raise UserError(f"The scorer {name!r} cannot run: {reasons[name]}.")
         if learned_score is not None and name == "learned":
             scorers[name] = Learned(learned_score, settings.similarity)
         elif settings.compat:
             scorers[name] = polygraph_scorer(name, settings.similarity, model)
         else:
             scorers[name] = make_scorer(name, settings.similarity)
-    needs = frozenset().union(*(scorer.needs for scorer in scorers.values()))
+    parts = list(scorers.values())
+    needs, similarities = (
+        frozenset().union(*(getattr(part, of) for part in parts)) for of in ("needs", "similarities")
+    )
     collector_class = PolygraphCollector if settings.compat else Collector
-    return scorers, collector_class(model, tokenizer, needs, settings, temperature)
+    collector = collector_class(model, tokenizer, needs, settings, temperature, sorted(similarities))
+    return scorers, collector, unavailable
 
 
-def unavailable_scorers(settings: CollectionSettings, learned_score: LearnedScore | None = None) -> dict[str, str]:
-    """The scorers that cannot run, each with the reason: the end of a sentence that begins with its name."""
+def unavailable_scorers(
+    model: Any, settings: CollectionSettings, learned_score: LearnedScore | None = None
+) -> dict[str, str]:
+    """The scorers that cannot run, and why."""
     reasons = {}
+    if text_task(unwrap(model).config) != "causal":
+        reasons["p_true"] = "it needs a causal language model, which can be asked a question"
     if learned_score is None:
         reasons["learned"] = (
-            "has not been fitted for this model: clue-hf calibrate MODEL --config CONFIG.yaml --scorer learned"
+            "it has not been fitted for this model (clue-hf calibrate MODEL --config CONFIG.yaml --scorer learned)"
         )
     elif settings.compat:
-        reasons["learned"] = f"was fitted on our own scores, not on those of {settings.compat}."
+        reasons["learned"] = f"it was fitted on our own scores, not on those of {settings.compat}"
     return reasons
 
 
@@ -63,6 +77,7 @@ def unfitted_names() -> list[str]:
 
 
 __all__ = [
+    "ALL",
     "DEFAULT_SCORERS",
     "SCORERS",
     "Batch",
@@ -74,6 +89,7 @@ __all__ = [
     "make_scorer",
     "make_scorers",
     "output_features",
+    "scorer_group",
     "unavailable_scorers",
     "unfitted_names",
 ]

@@ -43,6 +43,8 @@ class Collected:
     output: ScoredText
     #: ln p(y_t | y_<t) of the output's tokens with an empty source
     unconditional: np.ndarray | None = None
+    #: ln p of "True", asked whether the output is a true answer to the source
+    true_log_probability: float | None = None
     samples: list[ScoredText] = field(default_factory=list)
     #: by the name of a similarity, how alike the output (first) and the samples are
     likeness: dict[str, Likeness] = field(default_factory=dict)

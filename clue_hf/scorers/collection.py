@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils.logging import tqdm
 
+from ..errors import UserError
 from ..inputs.text import IGNORED, encode_sources, encode_targets
 from ..kernels.fused_linear import Temperature
 from ..models.kind import unwrap
@@ -27,12 +28,11 @@ from .collected import Batch, Collected, CollectionSettings, ScoredText
 from .decoding import Decoder, decodes_plainly
 from .sampling import sampler, stream_seed, warper
 from .similarity import Similarity, load_similarity
+from .truth import truth_question
 
 
 #: Number of the stream of a sampled output, which is not one of the samples 0, 1, 2 ...
 OUTPUT = -1
-#: The beginning of what scorers need that compare texts; the name of the similarity follows.
-SIMILARITY = "similarity:"
 #: Settings of `generate` for a greedy text.
 GREEDY = {"do_sample": False, "num_beams": 1}
 
@@ -47,12 +47,14 @@ class Collector:
         tokenizer ([`~transformers.PreTrainedTokenizerBase`]):
             Its tokenizer.
         needs (`set[str]`):
-            `"samples"`, `"unconditional"`, `"flatness"`, `"similarity:NAME"` (with `"samples"`): any of them or none.
+            `"samples"`, `"unconditional"`, `"flatness"`, `"p_true"`: any of them or none.
         settings ([`CollectionSettings`], *optional*):
             How to generate.
         temperature (`Callable`, *optional*):
             A [`~clue_hf.posthoc.token_temperature.TokenTemperature`] or head: all probabilities are those of the
             logits divided by it. What is decoded greedily or by beams stays the same.
+        similarities (`Iterable[str]`, *optional*):
+            How to compare the output with the samples, and these with each other.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Collector:
         needs: set[str] | frozenset[str],
         settings: CollectionSettings | None = None,
         temperature: Temperature | None = None,
+        similarities: Iterable[str] = (),
     ) -> None:
         self.model, self.tokenizer = model, with_padding(tokenizer)
         self.needs, self.settings, self.temperature = needs, settings or CollectionSettings(), temperature
@@ -69,7 +72,7 @@ class Collector:
         self.is_seq2seq = self.task.kind == "seq2seq"
         self._own_loop: bool | None = None
         threshold, device = self.settings.similarity_threshold, unwrap(model).device
-        self.similarities = {name: load_similarity(name, threshold, device) for name in needed_similarities(needs)}
+        self.similarities = {name: load_similarity(name, threshold, device) for name in similarities}
 
     def collect(
         self,
@@ -128,6 +131,8 @@ class Collector:
             if "unconditional" in self.needs:
                 for entry, values in zip(collected, self._unconditional(outputs), strict=True):
                     entry.unconditional = values
+            if "p_true" in self.needs:
+                self._ask_for_truth(collected, batch)
             if "samples" in self.needs and not collected[0].samples:
                 self._add_samples(collected, context, batch)
             compare_texts(collected, self.similarities)
@@ -200,6 +205,24 @@ class Collector:
         """ln p(y_t | y_<t) of each output under the empty source."""
         nothing = self._read([self._empty_source()] * len(outputs))
         return [scored.log_probability for scored in self._score(nothing, outputs)]
+
+    def _ask_for_truth(self, collected: list[Collected], batch: Batch) -> None:
+        """How probable it is to the model that its output is a true answer to the source."""
+        asked = [
+            truth_question(self.tokenizer, prompt, entry.output.text)
+            for entry, prompt in zip(collected, batch.prompts, strict=True)
+        ]
+        questions, answers = map(list, zip(*asked, strict=True))
+        try:
+            scored = self._score(self._read(questions), answers)
+        except IndexError as error:  # an embedding of positions that has come to its end
+            limit = getattr(unwrap(self.model).config, "max_position_embeddings", "")
+            raise UserError(
+                f"A question of `p_true` is longer than the {limit} positions of the model: lower max_source_length, "
+                "or leave out `p_true`."
+            ) from error
+        for entry, text in zip(collected, scored, strict=True):
+            entry.true_log_probability = float(text.log_probability.sum())
 
     def _add_references(
         self, collected: list[Collected], context: dict[str, Any], references: list[list[int]]
@@ -358,11 +381,6 @@ class Collector:
         text = self.settings.source_prefix if self.settings.pmi_source == "prefix" else ""
         start = self.tokenizer.bos_token_id
         return self.tokenizer(text)["input_ids"] or [self.tokenizer.eos_token_id if start is None else start]
-
-
-def needed_similarities(needs: Iterable[str]) -> list[str]:
-    """The names of the similarities among what scorers need."""
-    return sorted(need.removeprefix(SIMILARITY) for need in needs if need.startswith(SIMILARITY))
 
 
 def compare_texts(collected: Sequence[Collected], similarities: Mapping[str, Similarity]) -> None:

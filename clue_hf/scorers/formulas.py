@@ -122,15 +122,29 @@ class ConditionalPointwiseMutualInformation(Scorer):
         return _mean(unconditional - collected.output.log_probability)
 
 
+class PTrue(Scorer):
+    """
+    `p_true` (Kadavath et al.): `-ln p(True)`, where the model is asked whether its output is a true answer to the
+    source. For causal models.
+    """
+
+    needs = frozenset({"p_true"})
+
+    def score(self, collected: Collected) -> float:
+        assert collected.true_log_probability is not None, "the collector was not asked for what this scorer needs"
+        return -collected.true_log_probability
+
+
 @dataclass(frozen=True)
 class BySimilarity(Scorer):
     """A score by how alike texts are: see `clue_hf/scorers/similarity.py`."""
 
+    needs = frozenset({"samples"})
     similarity: str = "jaccard"
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({"samples", f"similarity:{self.similarity}"})
+    def similarities(self) -> frozenset[str]:
+        return frozenset({self.similarity})
 
     @property
     def definition(self) -> str:
@@ -257,6 +271,10 @@ class Learned(Scorer):
         return frozenset().union(*(scorer.needs for scorer in self._parts))
 
     @property
+    def similarities(self) -> frozenset[str]:
+        return frozenset().union(*(scorer.similarities for scorer in self._parts))
+
+    @property
     def definition(self) -> str:
         return self.fitted.explanation
 
@@ -330,9 +348,25 @@ SCORERS: dict[str, type[Scorer]] = {
     "cocoa_msp": CocoaMSP,
     "cocoa_perplexity": CocoaPerplexity,
     "cocoa_mean_token_entropy": CocoaMeanTokenEntropy,
+    "p_true": PTrue,
     "learned": Learned,
 }
 #: The scorers that are used where none are named.
 DEFAULT_SCORERS = (
     "msp", "perplexity", "mean_token_entropy", "mc_sequence_entropy", "mc_normalized_sequence_entropy", "pmi", "cpmi",
 )  # fmt: skip
+#: What scorers need, beside the output itself, and what those that need it are called.
+GROUPS = {
+    "unconditional": "A pass without the source",
+    "samples": "Samples",
+    "p_true": "A question to the model",
+    "": "The output alone",
+}
+
+
+def scorer_group(name: str) -> str:
+    """What a scorer needs, in words."""
+    scorer = SCORERS.get(name)
+    if scorer is None or issubclass(scorer, Learned):
+        return "Fitted to judged outputs" if scorer else "Others"
+    return next(group for need, group in GROUPS.items() if need in scorer.needs or not need)

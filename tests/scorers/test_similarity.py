@@ -12,7 +12,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertModel
 
 from clue_hf import UserError, generate_with_uncertainty
 from clue_hf.scorers import SCORERS, Collected, CollectionSettings, ScoredText, make_scorer
-from clue_hf.scorers.collection import compare_texts, needed_similarities
+from clue_hf.scorers.collection import compare_texts
 from clue_hf.scorers.formulas import BySimilarity, equivalent_groups
 from clue_hf.scorers.similarity import common_length, load_similarity, normalized_words
 
@@ -184,8 +184,8 @@ def test_what_is_no_similarity(tmp_path):
 
 
 def test_a_given_similarity_is_that_of_every_scorer_but_the_lexical_one(tmp_path):
-    needs = {name: needed_similarities(make_scorer(name, "exact").needs) for name in BY_SIMILARITY}
-    assert needs == {name: ["rougeL" if name == "lexical_similarity" else "exact"] for name in BY_SIMILARITY}
+    needs = {name: set(make_scorer(name, "exact").similarities) for name in BY_SIMILARITY}
+    assert needs == {name: {"rougeL" if name == "lexical_similarity" else "exact"} for name in BY_SIMILARITY}
     save_bert(tmp_path, BertModel)
     settings = {"max_new_tokens": 6, "num_samples": 3}
     plain, by_model = (

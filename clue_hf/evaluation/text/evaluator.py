@@ -21,7 +21,7 @@ from ...metrics.quality import QUALITIES
 from ...posthoc.learned import LearnedScore
 from ...predictors.text import TextPredictor, collection_settings
 from ...processes import PartialState, process_state
-from ...scorers import DEFAULT_SCORERS, SCORERS, Batch, ScoredText
+from ...scorers import ALL, DEFAULT_SCORERS, SCORERS, Batch, ScoredText
 from ...versions import package_versions
 from .examples import Example, ExampleLog, logged_texts
 from .measures import CALIBRATED_VALUES, REFERENCE_VALUES, UNCALIBRATED, definitions, measure
@@ -46,7 +46,7 @@ class UncertaintyEvaluator:
             A sequence-to-sequence or causal language model, trained with CLUE or not, and its tokenizer. Inside a
             [`CLUETrainer`] they are not needed: it sets its own.
         scorers (`Sequence[str]`, *optional*):
-            Names in [`~clue_hf.scorers.SCORERS`]; all but `learned` by default.
+            Names in [`~clue_hf.scorers.SCORERS`], or `["all"]` for all that can run; seven by default.
         quality (`str` or `Sequence[str]`, *optional*, defaults to `"bleu"`):
             Quality metrics of the outputs: names in [`~clue_hf.metrics.QUALITIES`]; the first is the primary one, used
             by the rejection metrics and plots.
@@ -83,7 +83,7 @@ class UncertaintyEvaluator:
     ) -> None:
         self.qualities = [quality] if isinstance(quality, str) else list(quality)
         for name in scorers:
-            check_choice("scorers", name, SCORERS)
+            check_choice("scorers", name, (*SCORERS, ALL))
         for name in self.qualities:
             check_choice("quality", name, QUALITIES)
         if not scorers or not self.qualities:
@@ -91,8 +91,8 @@ class UncertaintyEvaluator:
         self.scorer_names, self.resamples, self.max_rows = list(scorers), resamples, max_rows
         self.settings = collection_settings(settings)
         self.model, self.tokenizer, self.token_calibrator = model, tokenizer, token_calibrator
-        self.learned_score = learned_score if "learned" in scorers else None
-        if self.learned_score is not None and self.learned_score.single not in scorers:
+        self.learned_score = learned_score if {"learned", ALL} & set(scorers) else None
+        if self.learned_score is not None and not {self.learned_score.single, ALL} & set(scorers):
             self.scorer_names.append(self.learned_score.single)  # what it is compared with
 
     @classmethod
@@ -102,9 +102,7 @@ class UncertaintyEvaluator:
         """An evaluator of a model that was loaded with its settings."""
         fitted = {"token_calibrator": predictor.token_calibrator, "learned_score": predictor.learned_score}
         settings = {**vars(predictor.collection), **fitted}
-        return cls(
-            predictor.model, predictor.processing_class, list(predictor.scorers), quality, resamples, **settings
-        )
+        return cls(predictor.model, predictor.processing_class, predictor.requested, quality, resamples, **settings)
 
     def evaluate(
         self,
@@ -147,6 +145,7 @@ class UncertaintyEvaluator:
             learned_score=self.learned_score,
             **vars(self.settings),
         )
+        self.scorer_names = list(self.predictor.scorers)
         state = process_state()
         description = description or {}
         description = {**description, **self._description(description.get("model"))}
@@ -258,6 +257,7 @@ class UncertaintyEvaluator:
             "compat": self.settings.compat,
             "quality": {name: quality_signature(name) for name in self.qualities},
             "scorers": self.predictor.definitions,
+            **({"unavailable_scorers": self.predictor.unavailable} if self.predictor.unavailable else {}),
             "interval": interval_description(self.resamples, "examples"),
             "generation": vars(self.settings),
             "signature": signature,

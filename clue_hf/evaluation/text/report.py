@@ -59,6 +59,11 @@ class EvaluationReport(SavedReport):
         """Names of the scorers."""
         return list(self.metrics["scorers"])
 
+    @property
+    def unavailable(self) -> dict[str, str]:
+        """The scorers that could not be computed, and why."""
+        return self.description.get("unavailable_scorers", {})
+
     def quality(self) -> np.ndarray:
         """The quality of each example."""
         return self._columns["quality"]
@@ -110,6 +115,7 @@ class EvaluationReport(SavedReport):
 
     def _remarks(self) -> list[str]:
         remarks = [gain] if (gain := self.learned_gain()) else []
+        remarks += [f"{name} could not be computed: {reason}." for name, reason in self.unavailable.items()]
         if "learned" in self.metrics:
             remarks.append(f"What learned is here: {self.description['scorers']['learned']}")
         cut = self.metrics["outputs"]["cut"]
