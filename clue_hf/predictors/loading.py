@@ -29,6 +29,7 @@ from ..models.safety import check_folder, refusing_pickles
 from ..models.uncertainty_file import UNCERTAINTY_FILE, optional_file, read_uncertainty
 from ..offline import notice_missing_network
 from ..posthoc.calibration_file import UncertaintyCalibration
+from ..posthoc.density import Density
 from ..posthoc.saved import (
     stored_calibrator,
     stored_conformal,
@@ -38,7 +39,7 @@ from ..posthoc.saved import (
     stored_passes,
     stored_token_calibrator,
 )
-from ..scorers import ALL, CollectionSettings
+from ..scorers import ALL, SCORERS, CollectionSettings, needs_density
 from .base import SEED, Predictor
 from .classes import ClassPredictor
 from .numbers import NumberPredictor
@@ -105,8 +106,11 @@ def text_predictor(
         _check_stored(calibration.settings)
         scorers, settings = scorers or calibration.scorer, {**calibration.settings, **settings}
     scorers = scorers or "perplexity"
-    if {"learned", ALL} & set([scorers] if isinstance(scorers, str) else scorers):
+    names = [scorers] if isinstance(scorers, str) else scorers
+    if {"learned", ALL} & set(names):
         settings["learned_score"] = stored_learned_score(name, stored)
+    if any(scorer == ALL or (scorer in SCORERS and needs_density(scorer)) for scorer in names):
+        settings.setdefault("density", Density.load(name, model))
     try:
         predictor = TextPredictor(model, tokenizer, scorers, inputs, **{**trained, **settings})
     except ValueError as error:

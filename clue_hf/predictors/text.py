@@ -13,6 +13,7 @@ import torch
 from ..errors import UserError
 from ..inputs.base import InputSettings
 from ..inputs.text_rows import as_texts
+from ..posthoc.density import Density
 from ..posthoc.learned import LearnedScore
 from ..scorers import Batch, Collected, CollectionSettings, make_scorers
 from .base import NOT_FINITE, Answer, Predictor
@@ -37,14 +38,15 @@ class TextPredictor(Predictor):
         columns: InputSettings | None = None,
         token_calibrator: Any = None,
         learned_score: LearnedScore | None = None,
+        density: Density | None = None,
         **settings: Any,
     ) -> None:
         names = [scorers] if isinstance(scorers, str) else list(scorers)
         self.model, self.processing_class, self.requested = model, tokenizer, names
         self.collection = collection_settings(settings)
-        self.learned_score = learned_score
+        self.learned_score, self.density = learned_score, density
         self.scorers, self.collector, self.unavailable = make_scorers(
-            model, tokenizer, names, self.collection, token_calibrator, learned_score
+            model, tokenizer, names, self.collection, token_calibrator, learned_score, density
         )
         self.scorer = next(iter(self.scorers))
         self.settings = {name: value for name, value in vars(self.collection).items() if name != "batch_size"}

@@ -45,6 +45,8 @@ class Collected:
     unconditional: np.ndarray | None = None
     #: ln p of "True", asked whether the output is a true answer to the source
     true_log_probability: float | None = None
+    #: the mean over the output's tokens of what the output layer is applied to
+    hidden: np.ndarray | None = None
     samples: list[ScoredText] = field(default_factory=list)
     #: by the name of a similarity, how alike the output (first) and the samples are
     likeness: dict[str, Likeness] = field(default_factory=dict)

@@ -8,7 +8,7 @@ per token are kept, never a distribution over the vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,10 +24,11 @@ from ..models.kind import unwrap
 from ..models.mc_dropout import active_dropout
 from ..models.tokenizer import with_padding
 from ..tasks import TextTask
+from .by_similarity import compare_texts
 from .collected import Batch, Collected, CollectionSettings, ScoredText
 from .decoding import Decoder, decodes_plainly
 from .sampling import sampler, stream_seed, warper
-from .similarity import Similarity, load_similarity
+from .similarity import load_similarity
 from .truth import truth_question
 
 
@@ -47,7 +48,7 @@ class Collector:
         tokenizer ([`~transformers.PreTrainedTokenizerBase`]):
             Its tokenizer.
         needs (`set[str]`):
-            `"samples"`, `"unconditional"`, `"flatness"`, `"p_true"`: any of them or none.
+            `"samples"`, `"unconditional"`, `"flatness"`, `"p_true"`, `"hidden"`: any of them or none.
         settings ([`CollectionSettings`], *optional*):
             How to generate.
         temperature (`Callable`, *optional*):
@@ -131,6 +132,9 @@ class Collector:
             if "unconditional" in self.needs:
                 for entry, values in zip(collected, self._unconditional(outputs), strict=True):
                     entry.unconditional = values
+            if "hidden" in self.needs:
+                for entry, vector in zip(collected, self._pooled(context, outputs), strict=True):
+                    entry.hidden = vector
             if "p_true" in self.needs:
                 self._ask_for_truth(collected, batch)
             if "samples" in self.needs and not collected[0].samples:
@@ -147,6 +151,14 @@ class Collector:
         inputs = self._teacher_forced(self._read(batch.prompts), self._encode_targets(references))
         hidden, labels, place = self.task.head_inputs(self.model, inputs)
         return hidden, labels, torch.tensor(batch.rows, device=place.device)[place]
+
+    @torch.no_grad()
+    def pooled_references(self, batch: Batch, references: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """The mean over each reference's tokens of what the output layer is applied to; the same without sources."""
+        self.model.eval()
+        tokens, nothing = self._encode_targets(references), [self._empty_source()] * len(references)
+        with_source, without = (self._pooled(self._read(prompts), tokens) for prompts in (batch.prompts, nothing))
+        return with_source, without
 
     @torch.no_grad()
     def reference_logits(self, batch: Batch, references: Sequence[str]) -> torch.Tensor:
@@ -326,6 +338,12 @@ class Collector:
             for rows in described
         ]
 
+    def _pooled(self, context: dict[str, Any], outputs: list[list[int]]) -> np.ndarray:
+        """The mean over the tokens of each output of what the output layer is applied to: (outputs, features)."""
+        hidden, _, row = self.task.head_inputs(self.model, self._teacher_forced(context, outputs))
+        sums = hidden.new_zeros(len(outputs), hidden.shape[1], dtype=torch.float64).index_add_(0, row, hidden.double())
+        return (sums / row.bincount(minlength=len(outputs)).clamp(min=1).unsqueeze(1)).cpu().numpy()
+
     def _teacher_forced(self, context: dict[str, Any], outputs: list[list[int]]) -> dict[str, Any]:
         """Model inputs that have the outputs as labels; a causal model reads prompt and output as one text."""
         if self.is_seq2seq:
@@ -381,11 +399,3 @@ class Collector:
         text = self.settings.source_prefix if self.settings.pmi_source == "prefix" else ""
         start = self.tokenizer.bos_token_id
         return self.tokenizer(text)["input_ids"] or [self.tokenizer.eos_token_id if start is None else start]
-
-
-def compare_texts(collected: Sequence[Collected], similarities: Mapping[str, Similarity]) -> None:
-    """Compares the output and the samples of each source, by each similarity."""
-    groups = [[entry.output.text, *(sample.text for sample in entry.samples)] for entry in collected]
-    for name, similarity in similarities.items():
-        for entry, likeness in zip(collected, similarity.compare(groups), strict=True):
-            entry.likeness[name] = likeness

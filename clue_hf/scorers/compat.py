@@ -24,16 +24,12 @@ from ..kernels import logit_statistics
 from ..kernels.flatness import FLATNESS
 from ..kernels.fused_linear import Temperature
 from ..models.kind import unwrap
+from ..posthoc.density import Density
 from .base import Scorer
+from .by_similarity import SemanticEntropy
 from .collected import Collected, ScoredText
 from .collection import Collector
-from .formulas import (
-    ConditionalPointwiseMutualInformation,
-    FisherRao,
-    RenyiDivergence,
-    SemanticEntropy,
-    make_scorer,
-)
+from .formulas import ConditionalPointwiseMutualInformation, FisherRao, RenyiDivergence, make_scorer
 
 
 #: Tokens that must come before the end.
@@ -73,9 +69,9 @@ class PolygraphSemanticEntropy(SemanticEntropy):
         return number
 
 
-def polygraph_scorer(name: str, similarity: str | None, model: Any) -> Scorer:
-    """A scorer by its name, as LM-Polygraph 0.7.0 has it."""
-    scorer = make_scorer(name, similarity)
+def polygraph_scorer(name: str, similarity: str | None, density: Density | None, model: Any) -> Scorer:
+    """A scorer by its name, as LM-Polygraph 0.7.0 has it; those of a density are ours."""
+    scorer = make_scorer(name, similarity, density)
     if name == "cpmi":
         return PolygraphConditionalMutualInformation()
     if name == "renyi_divergence":

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ..errors import UserError
+from ..posthoc.density import Density
 from ..posthoc.learned import LearnedScore, token_features
 from .base import Scorer
-from .collected import Collected, ScoredText
+from .by_similarity import (
+    BySimilarity,
+    DegreeMatrix,
+    Eccentricity,
+    LaplacianEigenvalues,
+    LexicalSimilarity,
+    SemanticEntropy,
+)
+from .collected import Collected
 
 
 class MaximumSequenceProbability(Scorer):
@@ -136,89 +145,6 @@ class PTrue(Scorer):
 
 
 @dataclass(frozen=True)
-class BySimilarity(Scorer):
-    """A score by how alike texts are: see `clue_hf/scorers/similarity.py`."""
-
-    needs = frozenset({"samples"})
-    similarity: str = "jaccard"
-
-    @property
-    def similarities(self) -> frozenset[str]:
-        return frozenset({self.similarity})
-
-    @property
-    def definition(self) -> str:
-        return f"{super().definition} Similarity: {self.similarity}."
-
-    def samples_alike(self, collected: Collected) -> np.ndarray:
-        """How similar the samples are to each other, (samples, samples)."""
-        return collected.likeness[self.similarity].similarity[1:, 1:]
-
-
-@dataclass(frozen=True)
-class LexicalSimilarity(BySimilarity):
-    """`lexical_similarity` (Fomicheva et al.): `-mean_{i<j} rougeL(s_i, s_j)` over pairs of samples."""
-
-    similarity: str = field(default="rougeL", init=False)
-
-    def score(self, collected: Collected) -> float:
-        alike = self.samples_alike(collected)
-        pairs = alike[np.triu_indices(len(alike), 1)]
-        return -float(pairs.mean()) if len(pairs) else -1.0
-
-
-class DegreeMatrix(BySimilarity):
-    """`degree_matrix` (Lin et al.): `1 - mean_{ij} w_ij`, with `w_ij` the similarity of the samples i and j."""
-
-    def score(self, collected: Collected) -> float:
-        return float(1 - self.samples_alike(collected).mean())
-
-
-class Eccentricity(BySimilarity):
-    """
-    `eccentricity` (Lin et al.): the distance of the samples from their centre, in the eigenvectors of the graph
-    Laplacian of their similarities whose eigenvalue is below 0.9.
-    """
-
-    def score(self, collected: Collected) -> float:
-        values, vectors = np.linalg.eigh(_laplacian(self.samples_alike(collected)))
-        kept = vectors[:, values < 0.9]
-        return float(np.linalg.norm(kept - kept.mean(0)))
-
-
-class LaplacianEigenvalues(BySimilarity):
-    """
-    `laplacian_eigenvalues` (Lin et al.): `sum_k max(0, 1 - lambda_k)` over the eigenvalues of the graph Laplacian of
-    the samples' similarities, which is the number of groups of samples where similarities are 0 or 1.
-    """
-
-    def score(self, collected: Collected) -> float:
-        return float((1 - np.linalg.eigvalsh(_laplacian(self.samples_alike(collected)))).clip(min=0).sum())
-
-
-@dataclass(frozen=True)
-class SemanticEntropy(BySimilarity):
-    """
-    `semantic_entropy` (Kuhn et al.): `-mean_s ln p(c_s)`, with `p(c_s)` the summed probability of the distinct samples
-    that are equivalent to sample s.
-    """
-
-    similarity: str = "exact"
-
-    def score(self, collected: Collected) -> float:
-        groups = equivalent_groups(collected.likeness[self.similarity].equivalent[1:, 1:])
-        logs: dict[int, dict[Any, float]] = {}
-        for number, (group, sample) in enumerate(zip(groups, collected.samples, strict=True)):
-            logs.setdefault(group, {})[self._identity(number, sample)] = float(sample.log_probability.sum())
-        by_group = {group: np.logaddexp.reduce(list(values.values())) for group, values in logs.items()}
-        return -fmean(float(by_group[group]) for group in groups)
-
-    def _identity(self, number: int, sample: ScoredText) -> Any:
-        """What tells a sample from others: drawn twice, it does not become more probable."""
-        return (sample.text, *sample.tokens)
-
-
-@dataclass(frozen=True)
 class Cocoa(BySimilarity):
     """A score of the output times its mean dissimilarity to the samples (Vashurin et al.)."""
 
@@ -246,6 +172,47 @@ class CocoaMeanTokenEntropy(Cocoa):
     """`cocoa_mean_token_entropy`: `mean_token_entropy` times `mean_s (1 - similarity(y, s))` of the output y."""
 
     scorer = MeanTokenEntropy
+
+
+@dataclass(frozen=True)
+class ByDensity(Scorer):
+    """A score by how usual the hidden states of the output are; `clue-hf calibrate --density_split train` fits it."""
+
+    needs = frozenset({"hidden"})
+    density: Density
+
+    def score(self, collected: Collected) -> float:
+        return self._distance(_known(collected.hidden))
+
+    def _distance(self, hidden: np.ndarray) -> float:
+        raise NotImplementedError
+
+
+class Mahalanobis(ByDensity):
+    """`mahalanobis` (Lee et al.): the Mahalanobis distance of the output's mean hidden state from training texts."""
+
+    def _distance(self, hidden: np.ndarray) -> float:
+        return self.density.distance(hidden)
+
+
+class RelativeMahalanobis(ByDensity):
+    """
+    `relative_mahalanobis` (Ren et al.): `mahalanobis` minus the distance from the same training texts without their
+    sources.
+    """
+
+    def _distance(self, hidden: np.ndarray) -> float:
+        return self.density.distance(hidden) - self.density.background_distance(hidden)
+
+
+class RobustDensity(ByDensity):
+    """
+    `rde` (Yoo et al.): the squared Mahalanobis distance from most of the training texts, in the principal components
+    of a Gaussian kernel between their mean hidden states.
+    """
+
+    def _distance(self, hidden: np.ndarray) -> float:
+        return self.density.robust_distance(hidden)
 
 
 @dataclass(frozen=True)
@@ -293,29 +260,16 @@ def output_features(collected: Collected) -> np.ndarray:
     return token_features(output.log_probability, output.entropy, collected.source_tokens, output.ended)
 
 
-def make_scorer(name: str, similarity: str | None = None) -> Scorer:
-    """A scorer by its name; those that take any similarity take this one where it is not `None`."""
+def make_scorer(name: str, similarity: str | None = None, density: Density | None = None) -> Scorer:
+    """
+    A scorer by its name. Those that take any similarity take this one where it is not `None`; those of a density need
+    it.
+    """
     scorer = SCORERS[name]
+    if issubclass(scorer, ByDensity):
+        return scorer(density=density)  # type: ignore[arg-type]
     takes_any = issubclass(scorer, BySimilarity) and scorer is not LexicalSimilarity
     return scorer(similarity=similarity) if takes_any and similarity is not None else scorer()  # type: ignore[call-arg]
-
-
-def equivalent_groups(equivalent: np.ndarray) -> list[int]:
-    """The group of each text: the first group whose first text is equivalent to it, or a new one."""
-    firsts: list[int] = []
-    groups = []
-    for text in range(len(equivalent)):
-        group = next((group for group, first in enumerate(firsts) if equivalent[first, text]), len(firsts))
-        if group == len(firsts):
-            firsts.append(text)
-        groups.append(group)
-    return groups
-
-
-def _laplacian(similarity: np.ndarray) -> np.ndarray:
-    """The normalised graph Laplacian `I - D^-1/2 W D^-1/2` of similarities W, with D their row sums."""
-    scale = similarity.sum(1) ** -0.5
-    return np.eye(len(similarity)) - scale[:, None] * similarity * scale
 
 
 def _known(values: np.ndarray | None) -> np.ndarray:
@@ -349,6 +303,9 @@ SCORERS: dict[str, type[Scorer]] = {
     "cocoa_perplexity": CocoaPerplexity,
     "cocoa_mean_token_entropy": CocoaMeanTokenEntropy,
     "p_true": PTrue,
+    "mahalanobis": Mahalanobis,
+    "relative_mahalanobis": RelativeMahalanobis,
+    "rde": RobustDensity,
     "learned": Learned,
 }
 #: The scorers that are used where none are named.
@@ -360,6 +317,7 @@ GROUPS = {
     "unconditional": "A pass without the source",
     "samples": "Samples",
     "p_true": "A question to the model",
+    "hidden": "Hidden states, fitted to training data",
     "": "The output alone",
 }
 

@@ -14,7 +14,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from clue_hf import generate_with_uncertainty
 from clue_hf.metrics.rejection import prediction_rejection_ratio, rejection_area_minmax
 from clue_hf.scorers import SCORERS, CollectionSettings, make_scorers
-from clue_hf.scorers.collection import compare_texts
+from clue_hf.scorers.by_similarity import compare_texts
 
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "lm_polygraph"

@@ -12,8 +12,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertModel
 
 from clue_hf import UserError, generate_with_uncertainty
 from clue_hf.scorers import SCORERS, Collected, CollectionSettings, ScoredText, make_scorer
-from clue_hf.scorers.collection import compare_texts
-from clue_hf.scorers.formulas import BySimilarity, equivalent_groups
+from clue_hf.scorers.by_similarity import BySimilarity, compare_texts, equivalent_groups
 from clue_hf.scorers.similarity import common_length, load_similarity, normalized_words
 
 

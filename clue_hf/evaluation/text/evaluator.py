@@ -18,6 +18,7 @@ from ...data.columns import column_values, text_pairs
 from ...functional import check_choice
 from ...metrics import interval_description, quality_signature, sentence_quality
 from ...metrics.quality import QUALITIES
+from ...posthoc.density import Density
 from ...posthoc.learned import LearnedScore
 from ...predictors.text import TextPredictor, collection_settings
 from ...processes import PartialState, process_state
@@ -56,6 +57,8 @@ class UncertaintyEvaluator:
             Maximum number of rows to evaluate.
         learned_score ([`~clue_hf.posthoc.learned.LearnedScore`], *optional*):
             What the scorer `learned` needs; the single scorer that it is compared with is added to the scorers.
+        density ([`~clue_hf.posthoc.density.Density`], *optional*):
+            What `mahalanobis`, `relative_mahalanobis` and `rde` need.
         settings:
             Fields of [`~clue_hf.scorers.CollectionSettings`] (`max_new_tokens`, `batch_size`, `num_samples` ...);
             everything else goes to `generate` (`num_beams` ...).
@@ -79,6 +82,7 @@ class UncertaintyEvaluator:
         max_rows: int | None = None,
         token_calibrator: Any = None,
         learned_score: LearnedScore | None = None,
+        density: Density | None = None,
         **settings: Any,
     ) -> None:
         self.qualities = [quality] if isinstance(quality, str) else list(quality)
@@ -91,6 +95,7 @@ class UncertaintyEvaluator:
         self.scorer_names, self.resamples, self.max_rows = list(scorers), resamples, max_rows
         self.settings = collection_settings(settings)
         self.model, self.tokenizer, self.token_calibrator = model, tokenizer, token_calibrator
+        self.density = density
         self.learned_score = learned_score if {"learned", ALL} & set(scorers) else None
         if self.learned_score is not None and not {self.learned_score.single, ALL} & set(scorers):
             self.scorer_names.append(self.learned_score.single)  # what it is compared with
@@ -100,7 +105,7 @@ class UncertaintyEvaluator:
         cls, predictor: TextPredictor, quality: str | Sequence[str] = "bleu", resamples: int = 2000
     ) -> UncertaintyEvaluator:
         """An evaluator of a model that was loaded with its settings."""
-        fitted = {"token_calibrator": predictor.token_calibrator, "learned_score": predictor.learned_score}
+        fitted = {name: getattr(predictor, name) for name in ("token_calibrator", "learned_score", "density")}
         settings = {**vars(predictor.collection), **fitted}
         return cls(predictor.model, predictor.processing_class, predictor.requested, quality, resamples, **settings)
 
@@ -143,6 +148,7 @@ class UncertaintyEvaluator:
             self.scorer_names,
             token_calibrator=self.token_calibrator,
             learned_score=self.learned_score,
+            density=self.density,
             **vars(self.settings),
         )
         self.scorer_names = list(self.predictor.scorers)
@@ -253,6 +259,8 @@ class UncertaintyEvaluator:
             signature["token_calibrator"] = self.token_calibrator.to_dict()
         if self.learned_score is not None:  # its trees are many numbers
             signature["learned_score"] = zlib.crc32(json.dumps(self.learned_score.to_dict()).encode())
+        if self.density is not None:
+            signature["density"] = zlib.crc32(self.density.mean.tobytes())
         return {
             "compat": self.settings.compat,
             "quality": {name: quality_signature(name) for name in self.qualities},
