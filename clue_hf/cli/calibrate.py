@@ -18,6 +18,7 @@ from ..deploy.learned_score import learned_part, learned_summary
 from ..deploy.token_calibration import token_parts
 from ..errors import UserError
 from ..models.uncertainty_file import (
+    DENSITY_FILE,
     UNCERTAINTY_FILE,
     NewerVersionError,
     optional_file,
@@ -27,7 +28,6 @@ from ..models.uncertainty_file import (
 from ..posthoc import AbstentionThreshold
 from ..posthoc.baked import BakedTemperature
 from ..posthoc.calibration_file import UncertaintyCalibration
-from ..posthoc.density import DENSITY_FILE
 from ..predictors.loading import read_config, save_model
 from ..tables import markdown_table
 from .arguments import DATA_OPTIONS, FILE_TYPES, SPLIT_OPTIONS

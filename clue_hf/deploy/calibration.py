@@ -24,11 +24,11 @@ from ..models.divided_logits import check_divisible
 from ..models.kind import ModelKind, config_kind
 from ..posthoc.abstention import MAX_RISKS
 from ..posthoc.calibration_file import UncertaintyCalibration
-from ..posthoc.density import Density
 from ..posthoc.rules import check_posthoc
 from ..predictors.base import Answer
 from ..predictors.loading import read_config
 from ..scorers import SCORERS, unfitted_names
+from ..scorers.density import Density
 from ..settings import check_minimum, known_names, parse_fractions, setting
 from .arguments import InferenceArguments
 from .density import fit_density
@@ -157,7 +157,7 @@ def calibrate(
     rows = arguments.load_data(kind, data, arguments.split, InputSettings.from_file(model, stored))
     beams = {"num_beams": arguments.generation_num_beams} if arguments.generation_num_beams > 1 else {}
     scorers = single_scorers(arguments.learned_scores) if arguments.scorer == "learned" else arguments.scorer
-    text_options = {"scorers": scorers, "seed": arguments.seed, "generation": beams}
+    text_options: dict[str, Any] = {"scorers": scorers, "seed": arguments.seed, "generation": beams}
     if arguments.density_split is not None:
         text_options["density"] = _fit_density(model, arguments, data, kind, stored)
     predictor = arguments.load_predictor(

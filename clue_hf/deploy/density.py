@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from transformers.utils.logging import tqdm
 
-from ..posthoc.density import Density
 from ..predictors.text import TextPredictor
+from ..scorers.density import Density
 
 
 #: Rows that it is fitted on: more change it little.

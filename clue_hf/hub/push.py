@@ -17,8 +17,7 @@ from transformers.utils import logging
 
 from ..errors import UserError
 from ..models.safety import read_index
-from ..models.uncertainty_file import UNCERTAINTY_FILE, read_uncertainty
-from ..posthoc.density import DENSITY_FILE
+from ..models.uncertainty_file import DENSITY_FILE, UNCERTAINTY_FILE, read_uncertainty
 from .card import CARD, CardOptions, is_ours, write_card
 from .card_model import existing_folder, read_training
 from .card_results import REPORT

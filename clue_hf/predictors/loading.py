@@ -29,7 +29,6 @@ from ..models.safety import check_folder, refusing_pickles
 from ..models.uncertainty_file import UNCERTAINTY_FILE, optional_file, read_uncertainty
 from ..offline import notice_missing_network
 from ..posthoc.calibration_file import UncertaintyCalibration
-from ..posthoc.density import Density
 from ..posthoc.saved import (
     stored_calibrator,
     stored_conformal,
@@ -40,6 +39,7 @@ from ..posthoc.saved import (
     stored_token_calibrator,
 )
 from ..scorers import ALL, SCORERS, CollectionSettings, needs_density
+from ..scorers.density import Density
 from .base import SEED, Predictor
 from .classes import ClassPredictor
 from .numbers import NumberPredictor

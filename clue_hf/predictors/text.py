@@ -13,9 +13,9 @@ import torch
 from ..errors import UserError
 from ..inputs.base import InputSettings
 from ..inputs.text_rows import as_texts
-from ..posthoc.density import Density
 from ..posthoc.learned import LearnedScore
 from ..scorers import Batch, Collected, CollectionSettings, make_scorers
+from ..scorers.density import Density
 from .base import NOT_FINITE, Answer, Predictor
 
 

@@ -9,12 +9,12 @@ from ..errors import UserError
 from ..functional import check_choice
 from ..kernels.fused_linear import Temperature
 from ..models.kind import text_task, unwrap
-from ..posthoc.density import Density
 from ..posthoc.learned import LearnedScore
 from .base import Scorer
 from .collected import Batch, Collected, CollectionSettings, ScoredText
 from .collection import Collector
 from .compat import PolygraphCollector, polygraph_scorer
+from .density import Density
 from .formulas import DEFAULT_SCORERS, SCORERS, ByDensity, Learned, make_scorer, output_features, scorer_group
 
 

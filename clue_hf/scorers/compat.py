@@ -24,11 +24,11 @@ from ..kernels import logit_statistics
 from ..kernels.flatness import FLATNESS
 from ..kernels.fused_linear import Temperature
 from ..models.kind import unwrap
-from ..posthoc.density import Density
 from .base import Scorer
 from .by_similarity import SemanticEntropy
 from .collected import Collected, ScoredText
 from .collection import Collector
+from .density import Density
 from .formulas import ConditionalPointwiseMutualInformation, FisherRao, RenyiDivergence, make_scorer
 
 
@@ -123,7 +123,7 @@ class PolygraphCollector(Collector):
         for end in self._end_tokens():
             logits[:, end] = logits.min(-1).values
         described = logit_statistics(logits, kept, with_flatness="flatness" in self.needs)
-        statistics = torch.stack([column.float() for column in described if column is not None], -1)
+        statistics = torch.stack([column.float() for column in described], -1)
         return np.split(statistics.double().cpu().numpy(), np.cumsum([len(tokens) for tokens in beginnings])[:-1])
 
     def _unconditional(self, outputs: list[list[int]]) -> list[np.ndarray]:

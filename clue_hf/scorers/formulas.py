@@ -9,7 +9,6 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import UserError
-from ..posthoc.density import Density
 from ..posthoc.learned import LearnedScore, token_features
 from .base import Scorer
 from .by_similarity import (
@@ -21,6 +20,7 @@ from .by_similarity import (
     SemanticEntropy,
 )
 from .collected import Collected
+from .density import Density
 
 
 class MaximumSequenceProbability(Scorer):

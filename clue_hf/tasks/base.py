@@ -96,11 +96,10 @@ class Prediction:
         return losses * torch.zeros_like(error).index_fill(0, self.example, 1.0)
 
 
-def describe_items(kept: torch.Tensor, statistics: tuple[torch.Tensor | None, ...]) -> torch.Tensor:
+def describe_items(kept: torch.Tensor, statistics: tuple[torch.Tensor, ...]) -> torch.Tensor:
     """The statistics of the items that are kept, (examples, items, statistics); NaN for the others."""
-    columns = [column.float() for column in statistics if column is not None]
-    described = torch.full((*kept.shape, len(columns)), float("nan"), device=kept.device)
-    described[kept] = torch.stack(columns, -1)
+    described = torch.full((*kept.shape, len(statistics)), float("nan"), device=kept.device)
+    described[kept] = torch.stack([column.float() for column in statistics], -1)
     return described
 
 

@@ -13,9 +13,10 @@ from clue_hf.cli.main import main
 from clue_hf.data.embedded.phrases import phrase_rows
 from clue_hf.hub.push import OTHER_FILES
 from clue_hf.models.loading import load_text_model, load_tokenizer
-from clue_hf.posthoc.density import DENSITY_FILE, Density
+from clue_hf.models.uncertainty_file import DENSITY_FILE
 from clue_hf.predictors.text import TextPredictor
 from clue_hf.scorers import SCORERS, needs_density
+from clue_hf.scorers.density import Density
 
 
 MODEL = Path(__file__).parents[1] / "fixtures/lm_polygraph/model"

@@ -18,11 +18,11 @@ from ...data.columns import column_values, text_pairs
 from ...functional import check_choice
 from ...metrics import interval_description, quality_signature, sentence_quality
 from ...metrics.quality import QUALITIES
-from ...posthoc.density import Density
 from ...posthoc.learned import LearnedScore
 from ...predictors.text import TextPredictor, collection_settings
 from ...processes import PartialState, process_state
 from ...scorers import ALL, DEFAULT_SCORERS, SCORERS, Batch, ScoredText
+from ...scorers.density import Density
 from ...versions import package_versions
 from .examples import Example, ExampleLog, logged_texts
 from .measures import CALIBRATED_VALUES, REFERENCE_VALUES, UNCALIBRATED, definitions, measure
@@ -57,7 +57,7 @@ class UncertaintyEvaluator:
             Maximum number of rows to evaluate.
         learned_score ([`~clue_hf.posthoc.learned.LearnedScore`], *optional*):
             What the scorer `learned` needs; the single scorer that it is compared with is added to the scorers.
-        density ([`~clue_hf.posthoc.density.Density`], *optional*):
+        density ([`~clue_hf.scorers.density.Density`], *optional*):
             What `mahalanobis`, `relative_mahalanobis` and `rde` need.
         settings:
             Fields of [`~clue_hf.scorers.CollectionSettings`] (`max_new_tokens`, `batch_size`, `num_samples` ...);

@@ -17,11 +17,10 @@ from safetensors.numpy import load_file, save_file
 
 from ..errors import UserError
 from ..models.kind import unwrap
-from ..models.uncertainty_file import optional_file
+from ..models.uncertainty_file import DENSITY_FILE, optional_file
 from ..tasks.head import read_head
 
 
-DENSITY_FILE = "density.safetensors"
 #: Fewer texts say nothing about where texts usually are.
 MIN_TEXTS = 50
 #: Texts of the kernel, whose cost grows with their square, and the largest number of its components.

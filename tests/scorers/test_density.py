@@ -9,7 +9,8 @@ from sklearn.covariance import LedoitWolf, MinCovDet
 from sklearn.decomposition import KernelPCA
 
 from clue_hf.errors import UserError
-from clue_hf.posthoc.density import DENSITY_FILE, Density
+from clue_hf.models.uncertainty_file import DENSITY_FILE
+from clue_hf.scorers.density import Density
 
 
 SIZE = 16
