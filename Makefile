@@ -148,7 +148,7 @@ results-opus-mt-tuned: out/data/tatoeba.jsonl  ## fine-tune opus-mt-en-fr on Tat
 results-opus-mt-alphas: out/data/tatoeba.jsonl  ## other weights and gradients of CLUE there, one seed, after results-opus-mt-tuned
 	mkdir -p out/opus_mt_tatoeba/cells out/opus_mt_alphas && ln -sfn ../opus_mt_tatoeba/cells out/opus_mt_alphas/cells
 	$(BIN)/clue-hf compare configs/opus_mt_tatoeba.yaml --model_name_or_path $(OPUS_MT) --train_file out/data/tatoeba.jsonl \
-		--methods ce,clue:alpha=0.5,clue,clue:alpha=0.99,clue:clue_gradient=error,clue:alpha=0.5:clue_gradient=error \
+		--methods ce,clue:alpha=0.5,clue,clue:alpha=0.99,clue:clue_gradient=error \
 		--scorers msp perplexity mean_token_entropy pmi cpmi --seeds 1 --disable_tqdm true --output_dir out/opus_mt_alphas
 
 HELD_OUT = --train_file out/data/multi30k.jsonl $(EN_FR) --split_column split

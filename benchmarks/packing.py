@@ -62,8 +62,8 @@ def make_run(trainer: CLUETrainer, batches: list[dict[str, torch.Tensor]]) -> Ca
 
     def run() -> None:
         for batch in batches:
-            items = trainer._get_num_items_in_batch([batch], trainer.args.device)
-            trainer.training_step(prepared, dict(batch), items)
+            trainer.get_batch_samples(iter([batch]), 1, trainer.args.device)
+            trainer.training_step(prepared, dict(batch))
             trainer.optimizer.step()
             prepared.zero_grad()
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import textwrap
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import InitVar, dataclass, field, fields
 from typing import Any, TypeVar
 
 import torch
-from transformers import Seq2SeqTrainingArguments
+from transformers import Seq2SeqTrainingArguments, TrainingArguments
 
 from .functional import GRADIENTS, check_choice, check_fraction
 from .objectives import OBJECTIVES
@@ -17,13 +18,14 @@ from .settings import check_minimum, check_trl_settings, setting
 
 
 _Config = TypeVar("_Config")
-TASKS = ("auto", "seq2seq", "causal", "classification", "regression")
+TASKS = ("auto", "seq2seq", "causal", "classification", "regression", "token")
 
 
 def _document_fields(config: type[_Config]) -> type[_Config]:
     """Adds the fields that a config declares itself to its docstring."""
-    settings, lines = {setting.name: setting for setting in fields(config)}, []  # type: ignore[arg-type]
+    settings, lines = config.__dataclass_fields__, []  # type: ignore[attr-defined]
     for name, type_ in config.__annotations__.items():
+        type_ = type_.type if isinstance(type_, InitVar) else type_
         default = "" if settings[name].default is None else f", defaults to `{settings[name].default!r}`"
         lines.append(f"    {name} (`{type_.removesuffix(' | None')}`, *optional*{default}):")
         lines += textwrap.wrap(settings[name].metadata["help"], 110, initial_indent=" " * 8, subsequent_indent=" " * 8)
@@ -44,16 +46,44 @@ def _explain_trl_settings(config: type[_Config]) -> type[_Config]:
     return config
 
 
+@dataclass(kw_only=True)
+class ScriptSettings:
+    """Settings that scripts written for transformers, such as run_translation.py, declare as options of their own."""
+
+    source_prefix: str = setting("", "Text put before every source: 'summarize: '.")
+    max_source_length: int = setting(512, "Maximum source length in tokens; longer sources are truncated and counted.")
+    max_target_length: int = setting(128, "Maximum target length in tokens; longer targets are truncated and counted.")
+    preprocessing_num_workers: int | None = setting(None, "Number of processes that tokenise the data.")
+
+
+def _redeclare_script_settings(hidden: bool) -> Callable[[type[_Config]], type[_Config]]:
+    """
+    Declares [`ScriptSettings`] again in a class that becomes a dataclass. Hidden, they are arguments, but no fields:
+    a HfArgumentParser leaves their options to the script that it parses for.
+    """
+
+    def redeclare(config: type[_Config]) -> type[_Config]:
+        for declared in fields(ScriptSettings):
+            of_type: Any = declared.type
+            config.__annotations__[declared.name] = InitVar(of_type) if hidden else of_type
+            redeclared = field(default=declared.default, metadata=declared.metadata, kw_only=True)
+            setattr(config, declared.name, redeclared)
+        return config
+
+    return redeclare
+
+
 @_explain_trl_settings
 @_document_fields
 @dataclass
-class CLUEConfig(Seq2SeqTrainingArguments):
+@_redeclare_script_settings(hidden=True)
+class CLUEConfig(Seq2SeqTrainingArguments, ScriptSettings):
     """
     Settings of [`CLUETrainer`]: those of [`~transformers.Seq2SeqTrainingArguments`], and the ones below.
     """
 
     # what to train with
-    task: str = setting("auto", "seq2seq, causal, classification or regression; auto infers it from the model.")
+    task: str = setting("auto", "seq2seq, causal, classification, regression or token; auto infers it from the model.")
     objective: str = setting("clue", f"Training objective: {', '.join(OBJECTIVES)}, or a registered one.")
     alpha: float = setting(0.9, "CLUE: weight of the error, from 0 to 1; 1 is plain training.")
     level: str = setting(
@@ -109,9 +139,6 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         None, "Column of the source text or prompt; dots select nested columns: translation.en"
     )
     target_column: str | None = setting(None, "Column of the target text or completion, or of the number to predict.")
-    source_prefix: str = setting("", "Text put before every source: 'summarize: '.")
-    max_source_length: int = setting(512, "Maximum source length in tokens; longer sources are truncated and counted.")
-    max_target_length: int = setting(128, "Maximum target length in tokens; longer targets are truncated and counted.")
     max_length: int | None = setting(
         None,
         "Causal models: maximum length in tokens of prompt and completion together, instead of max_source_length and "
@@ -144,7 +171,6 @@ class CLUEConfig(Seq2SeqTrainingArguments):
     image_size: int | None = setting(None, "Height and width of the images in pixels (default: their own).")
     augment: str = setting("none", "Augmentation of images in training: none, crop, crop_flip (also mirrors them).")
     pad_to_multiple_of: int | None = setting(None, "Pad batches to a multiple of this length.")
-    preprocessing_num_workers: int | None = setting(None, "Number of processes that tokenise the data.")
     dataset_num_proc: int | None = setting(None, "The same as preprocessing_num_workers.")
 
     # another default than transformers': one line of progress every 50 steps instead of every 500
@@ -153,7 +179,25 @@ class CLUEConfig(Seq2SeqTrainingArguments):
     # transformers reads these from JSON on a command line
     _VALID_DICT_FIELDS = [*Seq2SeqTrainingArguments._VALID_DICT_FIELDS, "model_init_kwargs"]
 
-    def __post_init__(self) -> None:
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """A subclass may have a `__post_init__` without arguments, as with any other dataclass."""
+        super().__init_subclass__(**kwargs)
+        own = cls.__dict__.get("__post_init__")
+        if own is not None:
+
+            @functools.wraps(own)
+            def post_init(self: CLUEConfig, *script_settings: Any) -> None:
+                self._take_script_settings(script_settings)
+                own(self)
+
+            cls.__post_init__ = post_init  # type: ignore[method-assign]
+
+    def _take_script_settings(self, values: tuple[Any, ...]) -> None:
+        for declared, value in zip(fields(ScriptSettings), values, strict=False):
+            setattr(self, declared.name, value)
+
+    def __post_init__(self, *script_settings: Any) -> None:
+        self._take_script_settings(script_settings)
         if not torch.accelerator.is_available():
             self.dataloader_pin_memory = False
             if self.bf16:
@@ -169,6 +213,24 @@ class CLUEConfig(Seq2SeqTrainingArguments):
         self._check_unsupported()
         self._settle_lengths()
         self._check_packing()
+
+    @classmethod
+    def from_arguments(cls, arguments: TrainingArguments) -> CLUEConfig:
+        """
+        The settings of transformers' own arguments, completed by the defaults of a [`CLUEConfig`]. What a subclass of
+        them has besides becomes attributes.
+        """
+        settings = {known.name: getattr(arguments, known.name) for known in fields(arguments) if known.init}
+        defaults = {known.name: known.default for known in fields(arguments)}
+        others = {name: value for name, value in settings.items() if name not in cls.__dataclass_fields__}
+        check_trl_settings(name for name, value in others.items() if value != defaults[name])
+        config = cls(**{name: value for name, value in settings.items() if name not in others})
+        for name, value in others.items():
+            setattr(config, name, value)
+        return config
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), **{known.name: getattr(self, known.name) for known in fields(ScriptSettings)}}
 
     def check_objective(self) -> None:
         """Raises a `ValueError` that names the setting where one is wrong; settles what follows from the objective."""
@@ -255,3 +317,9 @@ class CLUEConfig(Seq2SeqTrainingArguments):
             raise ValueError(
                 "`sortish_sampler` has no effect in transformers 5. Use train_sampling_strategy='group_by_length'."
             )
+
+
+@dataclass
+@_redeclare_script_settings(hidden=False)
+class CommandConfig(CLUEConfig):
+    """A [`CLUEConfig`] whose settings are all options: what the commands of this package parse."""

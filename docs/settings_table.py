@@ -6,6 +6,7 @@ Run as `.venv/bin/python docs/settings_table.py`.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ def default_of(field: dataclasses.Field) -> Any:
 def own_fields(settings: type) -> list[dataclasses.Field]:
     """The fields a class adds, or whose default it changes."""
     inherited = {field.name: field for field in dataclasses.fields(Seq2SeqTrainingArguments)}
-    fields = [field for field in dataclasses.fields(settings) if field.init]
+    arguments = inspect.signature(settings).parameters
+    fields = [field for name, field in settings.__dataclass_fields__.items() if name in arguments and field.init]  # type: ignore[attr-defined]
     if not issubclass(settings, Seq2SeqTrainingArguments):
         return list(fields)
     return [

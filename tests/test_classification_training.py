@@ -208,13 +208,13 @@ def test_a_resumed_run_equals_an_uninterrupted_one(name, kind, tmp_path):
     whole = resumable(kind, tmp_path / "whole", **settings)
     whole.train()
     if "cals" in name:
-        assert 1e-3 < whole.objective.lam.max() < 1e3
+        assert 1e-3 < whole.training_objective.lam.max() < 1e3
     for step in (2, 3, 4):  # within the first epoch, at its end, within the second
         resumed = resumable(kind, tmp_path / "resumed", seed=5, **settings)
         resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / f"checkpoint-{step}"))
         assert_same_weights(whole.model, resumed.model)
         assert log_lines(whole)[-1]["loss"] == log_lines(resumed)[-1]["loss"]
-        state, expected = resumed.objective.state_dict(), whole.objective.state_dict()
+        state, expected = resumed.training_objective.state_dict(), whole.training_objective.state_dict()
         assert state.keys() == expected.keys()
         assert all(torch.equal(state[key], expected[key]) for key in state)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..config import CLUEConfig
+from ..config import CommandConfig
 from ..data.loading import DataArguments
 from ..deploy.arguments import InferenceArguments
 from ..experiments.arguments import CorruptionArguments, RunArguments
@@ -69,7 +69,7 @@ class EvaluateArguments(InferenceArguments, CorruptionArguments):
 
 
 #: The options of a training, and those that its YAML file may hold for the other commands.
-TRAINING_TYPES = (RunArguments, ModelArguments, LoraArguments, DataArguments, CLUEConfig)
+TRAINING_TYPES = (RunArguments, ModelArguments, LoraArguments, DataArguments, CommandConfig)
 FILE_TYPES = (*TRAINING_TYPES, EvaluateArguments)
 #: Options of the data that the helps of several commands show.
 DATA_OPTIONS = (

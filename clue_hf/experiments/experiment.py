@@ -189,7 +189,7 @@ class Experiment(ABC):
                 trainer, times = self.train(config)
                 histories[objective] = trainer.state.log_history
                 for name, split, metrics in self.reports(trainer, config):
-                    row = {"objective": name, "alpha": trainer.objective.alpha, "split": split}
+                    row = {"objective": name, "alpha": trainer.training_objective.alpha, "split": split}
                     rows.append({**row, **metrics, "seconds_per_step": times.seconds_per_step})
                 del trainer  # its model and optimizer must not stay beside the next one
             if self.config.process_index == 0:

@@ -35,6 +35,7 @@ def make_experiment(
     elif _classifies(model, config, splits["train"].column_names):
         experiment = ClassificationExperiment(*arguments, binary_task=data.binary_task)
     else:
+        _check_writes_texts(model, config)
         experiment = TextExperiment(*arguments)
     experiment.bad_rows = data.bad_rows
     return experiment
@@ -57,6 +58,18 @@ def predicts_numbers(model: ModelArguments, config: CLUEConfig) -> bool:
     if model.model_type:
         return model.model_type == TABULAR
     return config_kind(load_config(str(model.model_name_or_path))).family == "numbers"
+
+
+def _check_writes_texts(model: ModelArguments, config: CLUEConfig) -> None:
+    """Raises on token classifiers and masked language models, which would get a new head for texts."""
+    labels_tokens = config.task == "token"
+    if config.task == "auto" and model.model_name_or_path:
+        labels_tokens = config_kind(load_config(model.model_name_or_path)).family == "tokens"
+    if labels_tokens:
+        raise UserError(
+            "This command does not train token classifiers and masked language models: use CLUETrainer in Python. To "
+            "train a classifier or a language model from one, set `task` (or a label_column)."
+        )
 
 
 def _classifies(model: ModelArguments, config: CLUEConfig, columns: list[str]) -> bool:

@@ -23,6 +23,8 @@ TASKS = {
     "image-classification": ('"picture.png"', ("label", "score", "uncertainty", "confidence")),
     "tabular-regression": ('{"column": 1.0}', ("mean", "std", "interval")),
 }
+#: The same of models whose pipelines are transformers' own, which say nothing of uncertainty.
+TOKEN_TASKS = {"token-classification": '"a text"', "fill-mask": '"a text with a mask token"'}
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]*[A-Za-z0-9_]")
 _FILE = re.compile(r"\.(jsonl?|csv|tsv|parquet|npz|txt)(\.gz)?$", re.IGNORECASE)
@@ -99,13 +101,22 @@ class ModelFolder:
             return "image-classification"
         if "Tabular" in kinds:
             return "tabular-regression"
+        if "ForTokenClassification" in kinds or "TOKEN_CLS" in kinds:
+            return "token-classification"
+        if "ForMaskedLM" in kinds:
+            return "fill-mask"
         return "text-classification" if "SequenceClassification" in kinds or "SEQ_CLS" in kinds else "text-generation"
+
+    @property
+    def predicts_tokens(self) -> bool:
+        """Whether its answers are classes of tokens."""
+        return self.task in TOKEN_TASKS
 
     @property
     def predicts_numbers(self) -> bool:
         """Whether its answers are numbers."""
         tasks = (self.uncertainty.get("task"), self.config.get("problem_type"))
-        return (
+        return not self.predicts_tokens and (
             "regression" in tasks or self.task == "tabular-regression" or len(self.config.get("id2label", "..")) == 1
         )
 
@@ -121,11 +132,14 @@ class ModelFolder:
 
     def usage(self, model_id: str) -> str:
         """Code that asks the model, in Python."""
+        name = json.dumps(one_line(model_id), ensure_ascii=False)
+        if self.predicts_tokens:
+            ask = f"ask = pipeline({json.dumps(self.task)}, {name})\nprint(ask({TOKEN_TASKS[self.task]}))"
+            return f"from transformers import pipeline\n\n{ask}"
         example, answer = TASKS[self.task]
         if self.predicts_numbers:
             answer = TASKS["tabular-regression"][1]
         values = ", ".join(f'answer["{key}"]' for key in answer)
-        name = json.dumps(one_line(model_id), ensure_ascii=False)
         ask = f"ask = pipeline({name})\nanswer = ask({example})\nprint({values})"
         return f"# pip install clue-hf\nfrom clue_hf import pipeline\n\n{ask}"
 

@@ -137,6 +137,13 @@ class TrainingData:
     def __init__(self, inputs: Inputs, config: Any, names: list[str]) -> None:
         self.inputs, self.config, self.names = inputs, config, names
 
+    def settle_config(self, config: Any) -> None:
+        """Keeps the scale of the targets in the config of another model."""
+        scale = TargetScale.of_config(self.config)
+        if scale is not None:
+            scale.store(config)
+        self.config = config
+
     def prepare(self, dataset: Any, config: Any, split: str) -> Any:
         """A dataset, or a dict of them; one that is prepared already comes back as it is."""
         if isinstance(dataset, dict):

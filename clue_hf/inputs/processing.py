@@ -44,7 +44,8 @@ def load_for_training(name: str, task: str = "auto", settings: dict[str, Any] | 
     revision = settings.pop("revision", None) or "main"
     config = load_config(name, revision=revision)
     kind = config_kind(config)
-    if task in TEXT_TASKS or kind.family == "text":
+    task = kind.task if task == "auto" else task
+    if task in (*TEXT_TASKS, "token"):
         if settings.pop("trust_remote_code", False):
             raise UserError(
                 "model_init_kwargs: trust_remote_code is not supported; code of a repository is never run."

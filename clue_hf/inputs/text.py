@@ -93,15 +93,17 @@ def prepare_text_dataset(
     name: str,
     formatting_func: Callable[[dict[str, Any]], str] | None = None,
     training: bool = False,
+    has_own_collator: bool = False,
 ) -> Any:
     """
-    Tokenises a dataset for `kind` (`"seq2seq"` or `"causal"`) unless it already is, and packs it where the config says
-    so; a dict of datasets works too. `formatting_func` makes a text of each row.
+    Tokenises a dataset for `kind` (`"seq2seq"`, `"causal"` or `"token"`, for which it must be tokenised) unless it
+    already is, and packs it where the config says so; a dict of datasets works too. `formatting_func` makes a text of
+    each row. Tokens for a user's own collator are left as they are, and so are raw rows that reach it.
 
     Truncated texts are counted and reported. In training, rows without a token to learn are left out and counted.
     """
     if isinstance(dataset, dict):
-        options = (formatting_func, training)
+        options = (formatting_func, training, has_own_collator)
         return {
             key: prepare_text_dataset(part, tokenizer, kind, config, key, *options) for key, part in dataset.items()
         }
@@ -114,11 +116,20 @@ def prepare_text_dataset(
         return dataset
     settings, sequence = InputSettings.from_config(config), SequenceSettings.from_config(config)
     columns = dataset.column_names or list(next(iter(dataset)))
+    if has_own_collator and ("input_ids" in columns or not config.remove_unused_columns):
+        return dataset
     is_cut = kind == "causal" and "input_ids" in columns and (packed or config.max_length is not None)
     if "labels" in columns and ("input_ids" in columns or "inputs_embeds" in columns) and not is_cut:
         return dataset
     if isinstance(dataset, Dataset) and len(dataset) == 0:
         raise UserError(f"The {name} data has no rows.")
+    if kind == "token":
+        if "input_ids" in columns and not training:
+            return dataset
+        raise UserError(
+            f"The {name} data must be tokenised, with a label for each token: columns input_ids and labels (-100 for "
+            f"tokens that do not count), or a `data_collator` that makes them; its columns are {', '.join(columns)}."
+        )
     if formatting_func is not None:
         dataset = _formatted(dataset, formatting_func, sequence.text, name)
         columns = dataset.column_names or [sequence.text]

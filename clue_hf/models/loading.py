@@ -13,8 +13,10 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForImageClassification,
+    AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     AutoTokenizer,
     PreTrainedTokenizerBase,
 )
@@ -177,7 +179,10 @@ def load_weights(model_class: Any, name: str, dtype: str, **settings: Any) -> An
 def _auto_class(config: Any, task: str) -> Any:
     if task == "auto":
         task = text_task(config)
-    auto_class = AutoModelForSeq2SeqLM if task == "seq2seq" else AutoModelForCausalLM
+    auto_class: Any = AutoModelForSeq2SeqLM if task == "seq2seq" else AutoModelForCausalLM
+    if task == "token":
+        is_masked = any("ForMaskedLM" in name for name in config.architectures or [])
+        auto_class = AutoModelForMaskedLM if is_masked else AutoModelForTokenClassification
     if type(config) not in auto_class._model_mapping:
         raise UserError(f"A {config.model_type} model cannot do the task {task!r}: it has no head for it.")
     return auto_class

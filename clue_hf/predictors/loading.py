@@ -139,7 +139,11 @@ def _check_stored(settings: dict[str, Any]) -> None:
 
 def read_config(name: str) -> Any:
     """The config of a model, or of the one that an adapter was trained for; raises where there is no such model."""
-    return load_config(base_of_adapter(name) or name)
+    config = load_config(base_of_adapter(name) or name)
+    kind = config_kind(config)
+    if kind.family == "tokens":
+        raise UserError(f"{name} is {kind}, which can be trained with CLUETrainer, but is not supported here.")
+    return config
 
 
 def save_model(predictor: Predictor, folder: Path, stored: dict[str, Any]) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from ..errors import UserError
 from ..inputs.labels import make_training_data
 from ..inputs.packing import check_packable
 from ..inputs.text import check_causal_settings
-from ..models.kind import has_variance_head, model_kind, unwrap
+from ..models.kind import has_token_head, has_variance_head, model_kind, unwrap
 from ..models.mc_dropout import has_dropout
 from ..objectives import check_suits
 from .base import STATISTICS, Prediction, Task, summarize
@@ -49,7 +49,7 @@ def make_task(
     formatting_func: Callable[[dict[str, Any]], str] | None = None,
 ) -> Task:
     """The task that a model and a config ask for. `formatting_func` makes a text of each row of a raw dataset."""
-    kind = model_kind(model).task if config.task == "auto" else config.task
+    kind = _task_name(model, config)
     check_suits(config.objective, kind)
     if kind != "causal":
         check_causal_settings(config, formatting_func)
@@ -70,6 +70,23 @@ def make_task(
             raise UserError("packing needs a tokenizer, which knows the token for padding: give processing_class.")
         check_packable(model)
     return TextTask(model, kind, config.fused_head, tokenizer, formatting_func)
+
+
+def _task_name(model: Any, config: CLUEConfig) -> str:
+    """What `config.task` says, or the model; raises where a model is of none of our kinds."""
+    base = unwrap(model)
+    if not isinstance(getattr(base, "config", None), PreTrainedConfig):
+        raise UserError(
+            f"CLUETrainer needs a transformers model: {type(base).__name__} has no config, which says what it "
+            "predicts. Make it a PreTrainedModel, or use transformers' Trainer."
+        )
+    if getattr(base.config, "problem_type", None) == "multi_label_classification":
+        raise UserError("Classification with several labels per row is not supported: use transformers' Trainer.")
+    if config.task == "auto":
+        return model_kind(model).task
+    if config.task != "token" and has_token_head(model):
+        raise UserError(f"{type(base).__name__} predicts a class of each token: set task='token', or leave it out.")
+    return config.task
 
 
 def default_passes(model: Any, task: str) -> int:

@@ -17,7 +17,17 @@ if TYPE_CHECKING:
     from ..objectives import Objective
 
 # The columns of the per-example sums that a prediction yields and the trainer adds up.
-STATISTICS = ("loss", "sequence_loss", "error", "uncertainty", "calibration", "correct", "items", "sequences")
+STATISTICS = (
+    "loss", "sequence_loss", "aux_loss", "error", "uncertainty", "calibration", "correct", "items", "sequences",
+)  # fmt: skip
+
+
+@dataclass
+class AuxiliaryLoss:
+    """A loss of a batch that a model has besides that of its items, as for the balance of its experts."""
+
+    value: torch.Tensor
+    weight: float
 
 
 @dataclass
@@ -34,12 +44,14 @@ class Prediction:
             Examples in the batch, with or without items.
         labels (`torch.Tensor` of shape `(items,)`, *optional*), logits (of shape `(items, classes)`, *optional*):
             For objectives with `needs_logits` or `row_statistics`.
-        outputs (`torch.Tensor`, *optional*):
-            All the logits of the batch, if requested.
+        outputs (`dict[str, Any]`, *optional*):
+            What the model returns for the batch, its logits among it, if requested.
         row (`torch.Tensor` of shape `(items,)`, *optional*):
             Which row of the training data each item comes from, for objectives with `needs_row`.
         correct (`torch.Tensor` of shape `(items,)`, *optional*):
             Whether the label is the most probable class, where that is logged.
+        auxiliary ([`AuxiliaryLoss`], *optional*):
+            A loss of the batch that the model adds.
     """
 
     error: torch.Tensor
@@ -48,9 +60,10 @@ class Prediction:
     num_examples: int
     labels: torch.Tensor | None = None
     logits: torch.Tensor | None = None
-    outputs: torch.Tensor | None = None
+    outputs: dict[str, Any] | None = None
     row: torch.Tensor | None = None
     correct: torch.Tensor | None = None
+    auxiliary: AuxiliaryLoss | None = None
 
     def reduce(self, objective: Objective, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """
@@ -71,7 +84,7 @@ class Prediction:
         loss = losses.sum() / items
         if objective.has_sequence_loss:
             loss = loss + self.sequence_losses(objective).sum() / sequences
-        return loss, self.statistics(objective, losses.detach())
+        return add_auxiliary(loss, self.statistics(objective, losses.detach()), self.auxiliary, items)
 
     @torch.no_grad()
     def statistics(self, objective: Objective, losses: torch.Tensor) -> torch.Tensor:
@@ -79,7 +92,7 @@ class Prediction:
         error, uncertainty = self.error.detach(), self.uncertainty.detach()
         ones, nothing = torch.ones_like(error), torch.zeros_like(error)
         correct = nothing if self.correct is None else self.correct
-        columns = (losses, nothing, error, uncertainty, (error - uncertainty) ** 2, correct, ones, nothing)
+        columns = (losses, nothing, nothing, error, uncertainty, (error - uncertainty) ** 2, correct, ones, nothing)
         sums = error.new_zeros(self.num_examples, len(STATISTICS))
         sums.index_add_(0, self.example, torch.stack([column.to(sums.dtype) for column in columns], 1))
         sums[:, STATISTICS.index("sequences")] = (sums[:, STATISTICS.index("items")] > 0).to(sums.dtype)
@@ -96,11 +109,32 @@ class Prediction:
         return losses * torch.zeros_like(error).index_fill(0, self.example, 1.0)
 
 
+def add_auxiliary(
+    loss: torch.Tensor, statistics: torch.Tensor, auxiliary: AuxiliaryLoss | None, items: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """
+    Loss and [`STATISTICS`] of a batch with its auxiliary loss, weighted by the batch's share of the `items` of
+    the whole optimizer step.
+    """
+    if auxiliary is None:
+        return loss, statistics
+    own = statistics[:, STATISTICS.index("items")]
+    value = auxiliary.value.detach().to(statistics.dtype)
+    statistics[:, STATISTICS.index("aux_loss")] = value * own
+    statistics[:, STATISTICS.index("loss")] += auxiliary.weight * value * own
+    return loss + auxiliary.weight * auxiliary.value.to(loss.device) * (own.sum() / items), statistics
+
+
 def describe_items(kept: torch.Tensor, statistics: tuple[torch.Tensor, ...]) -> torch.Tensor:
     """The statistics of the items that are kept, (examples, items, statistics); NaN for the others."""
     described = torch.full((*kept.shape, len(statistics)), float("nan"), device=kept.device)
     described[kept] = torch.stack([column.float() for column in statistics], -1)
     return described
+
+
+def with_loss(outputs: dict[str, Any], loss: torch.Tensor) -> dict[str, Any]:
+    """What a model returns, with the loss before the rest, as a model that computes its own loss has it."""
+    return type(outputs)(**{"loss": loss, **outputs})
 
 
 def summarize(sums: torch.Tensor, num_classes: int | None = None, accuracy: str | None = None) -> dict[str, float]:
@@ -112,6 +146,8 @@ def summarize(sums: torch.Tensor, num_classes: int | None = None, accuracy: str 
     items, sequences = max(total["items"], 1), max(total["sequences"], 1)
     summary = {name: total[name] / items for name in ("loss", "error", "uncertainty", "calibration")}
     summary["loss"] += total["sequence_loss"] / sequences
+    if total["aux_loss"] != 0:
+        summary["aux_loss"] = total["aux_loss"] / items
     if accuracy is not None:
         summary[accuracy] = total["correct"] / items
     if num_classes is not None and num_classes > 1:
@@ -126,6 +162,8 @@ class Task(ABC):
     num_classes: int | None = None
     #: Name of the share of correct items in the log, where it is logged.
     accuracy: str | None = None
+    #: Whether batches are made by a user's own collator: tokenised rows are left as they are for it.
+    has_own_collator = False
     _labels_checked = False
 
     def prepare(self, dataset: Any, config: CLUEConfig, name: str, training: bool = False) -> Any:
@@ -159,6 +197,9 @@ class Task(ABC):
         self, model: torch.nn.Module, inputs: dict[str, Any], objective: Objective, return_outputs: bool = False
     ) -> Any:
         """Runs the model on a batch. What it returns has the `reduce` of a [`Prediction`]."""
+
+    def settle_model(self, model: Any) -> None:  # noqa: B027
+        """Gives a model that was made anew (`model_init`) what the data decided for the first one; nothing here."""
 
     @abstractmethod
     def describe(self, model: torch.nn.Module, inputs: dict[str, Any], passes: int = 1) -> torch.Tensor:

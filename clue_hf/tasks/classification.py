@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from transformers.utils import ModelOutput
 
 from ..functional import error_and_entropy
 from ..inputs.labels import number_dataset
@@ -52,7 +53,7 @@ class ClassificationTask(PassTask):
             len(labels),
             targets,
             logits,
-            outputs if return_outputs else None,
+            ModelOutput(logits=outputs) if return_outputs else None,
             inputs["row"][kept] if "row" in inputs else None,
         )
 

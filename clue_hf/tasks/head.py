@@ -39,6 +39,7 @@ def head_replaced(base: Any, replacement: nn.Module) -> Iterator[None]:
     """Puts `replacement` where the output layer is, for one forward: the model then returns what comes before it."""
     head = base.get_output_embeddings()
     extra = getattr(base, "final_logits_bias", None)
+    replacement.register_parameter("bias", None)  # masked language models keep it beside the layer, too
     try:
         base.set_output_embeddings(replacement)
         if extra is not None:

@@ -11,6 +11,7 @@ from torch import nn
 
 from ..errors import UserError
 from ..models.ensemble import member_logits
+from ..models.kind import unwrap
 from ..models.mc_dropout import active_dropout, has_dropout
 from .base import Task
 
@@ -55,7 +56,12 @@ class PassTask(Task):
             )
 
     def prepare(self, dataset: Any, config: CLUEConfig, name: str, training: bool = False) -> Any:
-        return dataset if self.data is None else self.data.prepare(dataset, config, name)
+        left_alone = self.has_own_collator and not config.remove_unused_columns
+        return dataset if self.data is None or left_alone else self.data.prepare(dataset, config, name)
+
+    def settle_model(self, model: Any) -> None:
+        if self.data is not None:
+            self.data.settle_config(unwrap(model).config)
 
     def collator(self, config: CLUEConfig) -> Any:
         return None if self.data is None else self.data.inputs.collator(config)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
+from transformers.utils import ModelOutput
 
 from .base import Prediction
 from .passes import PassTask
@@ -53,7 +54,7 @@ class RegressionTask(PassTask):
         labels = self.labels(inputs)
         mean, variance = self.moments(model, inputs, self.passes_for(model, objective.alpha))
         error = (labels.reshape(mean.shape).to(mean.dtype) - mean) ** 2
-        outputs = torch.stack([mean, variance], -1) if return_outputs else None
+        outputs = ModelOutput(logits=mean) if return_outputs else None
         return Prediction(error, variance, torch.arange(len(mean), device=mean.device), len(mean), outputs=outputs)
 
     def moments(self, model: nn.Module, inputs: dict[str, Any], passes: int | None = None) -> Moments:

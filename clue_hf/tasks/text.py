@@ -1,4 +1,4 @@
-"""The text task: an item is one target token, of a sequence-to-sequence or a causal language model."""
+"""The text task: an item is one target token of a language model, or one labelled token of a token classifier."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..kernels import fused_linear_objective, logit_statistics, statistics_by_te
 from ..kernels.fused_linear import Temperature, divided
 from ..models.kind import text_task, unwrap
 from ..models.tokenizer import with_padding
-from .base import Prediction, Task, describe_items
+from .base import AuxiliaryLoss, Prediction, Task, add_auxiliary, describe_items
 from .head import LinearHead, head_replaced, read_head, why_not_fusable
 
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..objectives import Objective
 
 logger = logging.get_logger(__name__)
-Kind = Literal["seq2seq", "causal"]
+Kind = Literal["seq2seq", "causal", "token"]
 
 
 @dataclass
@@ -38,6 +38,7 @@ class FusedPrediction:
     hidden: torch.Tensor
     head: LinearHead
     labels: torch.Tensor
+    auxiliary: AuxiliaryLoss | None = None
     outputs: None = None
 
     def reduce(self, objective: Objective, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -66,7 +67,8 @@ class FusedPrediction:
         kept = self.labels != -100
         statistics = dict(zip(objective.row_statistics, others, strict=True))
         prediction = Prediction(error, uncertainty, example[kept], len(self.labels), correct=correct)
-        return loss, prediction.statistics(objective, objective.item_loss(error, uncertainty, **statistics))
+        sums = prediction.statistics(objective, objective.item_loss(error, uncertainty, **statistics))
+        return add_auxiliary(loss, sums, self.auxiliary, items)
 
 
 class TextTask(Task):
@@ -75,9 +77,10 @@ class TextTask(Task):
 
     Args:
         model ([`~transformers.PreTrainedModel`] or a PEFT model):
-            A sequence-to-sequence model, or a causal one, whose position i predicts token i + 1.
+            A sequence-to-sequence model, a causal one, whose position i predicts token i + 1, or a token classifier
+            or masked language model, whose position i predicts the label of token i.
         kind (`str`, *optional*, defaults to `"auto"`):
-            `"seq2seq"` or `"causal"`; by default as the model's config says.
+            `"seq2seq"`, `"causal"` or `"token"`; by default as the model's config says, one of the first two.
         fused_head (`str`, *optional*, defaults to `"auto"`):
             `"auto"`, `"on"` or `"off"`, see [`CLUEConfig`].
         tokenizer ([`~transformers.PreTrainedTokenizerBase`], *optional*):
@@ -97,7 +100,8 @@ class TextTask(Task):
         formatting_func: Callable[[dict[str, Any]], str] | None = None,
     ) -> None:
         _refuse_virtual_tokens(model)
-        self.vocabularies = _vocabularies(unwrap(model).config)
+        _refuse_hidden_losses(unwrap(model))
+        self.vocabularies = _vocabularies(unwrap(model))
         self.kind: Kind = text_task(unwrap(model).config) if kind == "auto" else kind  # type: ignore[assignment]
         self.fused_head = fused_head
         self.tokenizer = None if tokenizer is None else with_padding(tokenizer)
@@ -107,7 +111,7 @@ class TextTask(Task):
 
     def prepare(self, dataset: Any, config: CLUEConfig, name: str, training: bool = False) -> Any:
         if self.tokenizer is not None:
-            options = (self.formatting_func, training)
+            options = (self.formatting_func, training, self.has_own_collator)
             dataset = prepare_text_dataset(dataset, self.tokenizer, self.kind, config, name, *options)
         check_tokens(dataset, self.vocabularies, name)
         return dataset
@@ -133,17 +137,20 @@ class TextTask(Task):
         if not (return_outputs or objective.needs_logits) and self.may_fuse(model, inputs):
             head = read_head(base)
             self.num_classes = head.weight.shape[0]
-            return FusedPrediction(self._hidden(model, base, inputs, labels), head, labels)
+            hidden, auxiliary = self._hidden_with_auxiliary(model, base, inputs, labels)
+            return FusedPrediction(hidden, head, labels, auxiliary)
 
-        outputs = model(**inputs)["logits"]
-        self.num_classes = outputs.shape[-1]
+        outputs = model(**inputs)
+        auxiliary = _auxiliary_loss(base, outputs)
+        self.num_classes = outputs["logits"].shape[-1]
         kept = labels != -100
-        logits, targets = self._aligned(outputs, labels)[kept], labels[kept]
+        logits, targets = self._aligned(outputs["logits"], labels)[kept], labels[kept]
         error, entropy = error_and_entropy(logits, targets)
         example = _example_of_each_label(labels)[kept]
         outputs = outputs if return_outputs else None
         correct = logits.detach().argmax(-1) == targets
-        return Prediction(error, entropy, example, len(labels), targets, logits, outputs, correct=correct)
+        items = (error, entropy, example, len(labels), targets, logits, outputs)
+        return Prediction(*items, correct=correct, auxiliary=auxiliary)
 
     def describe(
         self, model: nn.Module, inputs: dict[str, Any], passes: int = 1, temperature: Temperature | None = None
@@ -225,6 +232,8 @@ class TextTask(Task):
         return None if any(count is None for count in counts) else torch.stack(counts).sum()  # type: ignore[arg-type]
 
     def generation_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        if self.kind == "token":
+            return super().generation_inputs(inputs)
         if is_packed(inputs):
             raise UserError("Nothing can be generated for packed rows: leave out eval_packing.")
         dropped = ("labels", "shift_labels", "decoder_input_ids", "decoder_attention_mask", "position_ids")
@@ -264,8 +273,14 @@ class TextTask(Task):
 
     def _hidden(self, model: nn.Module, base: Any, inputs: dict[str, Any], labels: torch.Tensor) -> torch.Tensor:
         """What the output layer would be applied to, for each label."""
+        return self._hidden_with_auxiliary(model, base, inputs, labels)[0]
+
+    def _hidden_with_auxiliary(
+        self, model: nn.Module, base: Any, inputs: dict[str, Any], labels: torch.Tensor
+    ) -> tuple[torch.Tensor, AuxiliaryLoss | None]:
         with head_replaced(base, nn.Identity()):
-            return self._aligned(model(**inputs)["logits"], labels)
+            outputs = model(**inputs)
+        return self._aligned(outputs["logits"], labels), _auxiliary_loss(base, outputs)
 
     @staticmethod
     def _aligned(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -280,7 +295,8 @@ class TextTask(Task):
                 raise ValueError(f"fused_head='on' is not possible here: {reason}. Use 'auto' or 'off'.")
             self._fusable[type(model)] = reason is None
             if reason is not None and self.fused_head == "auto":
-                logger.warning(f"The output layer is not fused with the loss, which runs on the logits: {reason}.")
+                note = logger.info if self.kind == "token" else logger.warning  # few classes need no fused head
+                note(f"The output layer is not fused with the loss, which runs on the logits: {reason}.")
         return self._fusable[type(model)]
 
 
@@ -297,6 +313,30 @@ def _example_of_each_label(labels: torch.Tensor) -> torch.Tensor:
     return torch.arange(len(labels), device=labels.device).unsqueeze(1).expand_as(labels)
 
 
+def _auxiliary_loss(model: Any, outputs: dict[str, Any]) -> AuxiliaryLoss | None:
+    """What a model adds to its loss for the balance of its experts, if it computes that (`output_router_logits`)."""
+    if (value := outputs.get("aux_loss")) is None:
+        return None
+    names, places = ("router_aux_loss_coef", "aux_loss_coef"), (model, model.config.get_text_config())
+    weights = [getattr(place, name) for place in places for name in names if hasattr(place, name)]
+    if not weights:
+        raise UserError(
+            f"{type(model).__name__} has an auxiliary loss without a weight that is known (router_aux_loss_coef): "
+            "set model.config.output_router_logits = False to train without it."
+        )
+    return AuxiliaryLoss(value, weights[0]) if torch.is_tensor(value) else None  # 0 without any router
+
+
+def _refuse_hidden_losses(model: Any) -> None:
+    """Raises where a model has auxiliary losses that it computes beside its own loss only."""
+    config = model.config
+    if getattr(config, "is_encoder_decoder", False) and getattr(config, "output_router_logits", False):
+        raise UserError(
+            f"The auxiliary losses of {type(model).__name__} are not supported: set "
+            "model.config.output_router_logits = False to train without them, or use transformers' Trainer."
+        )
+
+
 def _refuse_virtual_tokens(model: nn.Module) -> None:
     for name, config in (getattr(model, "peft_config", None) or {}).items():
         if getattr(config, "is_prompt_learning", False):
@@ -306,8 +346,9 @@ def _refuse_virtual_tokens(model: nn.Module) -> None:
             )
 
 
-def _vocabularies(config: Any) -> dict[str, int | None]:
-    """Vocabulary sizes of a model's inputs and outputs: a Marian model may have two vocabularies."""
-    config = config.get_text_config()
+def _vocabularies(model: Any) -> dict[str, int | None]:
+    """Sizes of a model's inputs and outputs: Marian models may have two vocabularies, token classifiers classes."""
+    config = model.config.get_text_config()
     size = getattr(config, "vocab_size", None)
-    return {"input_ids": size, "labels": getattr(config, "decoder_vocab_size", None) or size}
+    classes = config.num_labels if "ForTokenClassification" in type(model).__name__ else None
+    return {"input_ids": size, "labels": classes or getattr(config, "decoder_vocab_size", None) or size}

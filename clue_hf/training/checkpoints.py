@@ -10,8 +10,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from transformers.utils import logging
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, logging
 
 from ..errors import UserError
 from ..files import write_json
@@ -21,6 +23,10 @@ logger = logging.get_logger(__name__)
 
 #: What a whole checkpoint has: the size and the SHA-256 of every other file of it.
 MANIFEST = "manifest.json"
+#: File of a model and of a checkpoint with the settings that it was trained with.
+SETTINGS = "training_settings.json"
+#: Files of a model's weights.
+WEIGHTS = re.compile(r"model(-\d+-of-\d+)?\.safetensors(\.index\.json)?")
 
 
 def write_manifest(folder: Path) -> None:
@@ -38,9 +44,15 @@ def damage(folder: Path, content: bool = True) -> str | None:
         files: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
         expected = {name: (int(entry["size"]), str(entry["sha256"])) for name, entry in files.items()}
     except FileNotFoundError:
-        return f"it has no {MANIFEST}: it was not saved to the end"
+        if not is_foreign(folder):
+            return f"it has no {MANIFEST}: it was not saved to the end"
+        return None if _is_json(folder / TRAINER_STATE_NAME) else f"its {TRAINER_STATE_NAME} cannot be read"
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"its {MANIFEST} cannot be read"
+    if _saved_anew(folder, expected):
+        expected = {name: entry for name, entry in expected.items() if not WEIGHTS.fullmatch(name)}
+        if missing := _missing_shard(folder):
+            return f"{missing} is missing or damaged"
     for name, (size, digest) in expected.items():
         path = folder / name
         if not path.is_file():
@@ -50,6 +62,45 @@ def damage(folder: Path, content: bool = True) -> str | None:
         if content and _digest(path)[0] != digest:
             return f"the content of {name} has changed"
     return None
+
+
+def is_foreign(folder: Path) -> bool:
+    """Whether a checkpoint was saved by transformers' own Trainer, which writes no manifest."""
+    its_own = all((folder / name).is_file() for name in (TRAINER_STATE_NAME, TRAINING_ARGS_NAME))
+    return its_own and not any((folder / name).exists() for name in (MANIFEST, SETTINGS))
+
+
+def _saved_anew(folder: Path, expected: dict[str, Any]) -> bool:
+    """Whether the weights were divided into other files since: their content cannot be checked, the rest can."""
+    weights = {path.name for path in folder.iterdir() if WEIGHTS.fullmatch(path.name)}
+    return bool(weights - expected.keys()) and any(WEIGHTS.fullmatch(name) for name in expected.keys() - weights)
+
+
+def _missing_shard(folder: Path) -> str | None:
+    """The first file of weights that is not there, or not whole."""
+    if (folder / SAFE_WEIGHTS_NAME).exists():
+        names = {SAFE_WEIGHTS_NAME}
+    elif _is_json(folder / SAFE_WEIGHTS_INDEX_NAME):
+        names = set(json.loads((folder / SAFE_WEIGHTS_INDEX_NAME).read_text(encoding="utf-8"))["weight_map"].values())
+    else:
+        return SAFE_WEIGHTS_INDEX_NAME
+    return next((name for name in sorted(names) if not _opens(folder / name)), None)
+
+
+def _opens(path: Path) -> bool:
+    try:
+        with safe_open(path, "pt"):  # compares the size of the file with that of its tensors
+            return True
+    except (OSError, SafetensorError):
+        return False
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def checkpoints(output_dir: str | Path) -> list[Path]:

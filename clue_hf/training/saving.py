@@ -24,7 +24,7 @@ from ..models.uncertainty_file import write_uncertainty
 from ..objectives import Objective
 from ..processes import on_main_process
 from ..tasks import Task
-from .checkpoints import damage, last_whole_checkpoint, remove, rotate, write_manifest
+from .checkpoints import SETTINGS, damage, is_foreign, last_whole_checkpoint, remove, rotate, write_manifest
 from .guards import TERMINATED, Termination
 from .locks import alone
 
@@ -33,8 +33,6 @@ logger = logging.get_logger(__name__)
 
 #: File of a checkpoint that holds what the objective has learned.
 OBJECTIVE_STATE = "objective.safetensors"
-#: File of a model and of a checkpoint with the settings that it was trained with.
-SETTINGS = "training_settings.json"
 #: Settings that must not change unnoticed between a checkpoint and what is trained from it.
 FIXED = (
     "objective", "alpha", "level", "clue_gradient", "plain_steps", "plain_epochs", "alpha_warmup_steps", "pe_weight",
@@ -55,7 +53,7 @@ class SavingMixin(Trainer):
 
     args: Any
     model: Any
-    objective: Objective
+    training_objective: Objective
     task: Task
     termination: Termination
 
@@ -79,16 +77,16 @@ class SavingMixin(Trainer):
             newest = last_whole_checkpoint(self.args.output_dir)
             if newest is None:
                 raise UserError(f"There is no checkpoint in {self.args.output_dir} to resume from.")
-            return newest
+            return _noted(newest)
         folder = Path(str(resume))
         if not folder.is_dir():
-            raise UserError(f"resume_from_checkpoint: there is no folder {str(folder)!r}.")
+            raise UserError(f"Can't find a valid checkpoint at {folder}: there is no such folder.")
         reason = damage(folder)
         if reason:
             raise UserError(
                 f"The checkpoint {folder} cannot be used: {reason}. Give another one, or true for the last."
             )
-        return folder
+        return _noted(folder)
 
     def _changed_settings(self, checkpoint: str) -> list[dict[str, Any]]:
         """The changes of settings up to now; raises an error on new ones unless they are allowed."""
@@ -137,7 +135,7 @@ class SavingMixin(Trainer):
         try:
             with writing(f"The checkpoint {folder}"):
                 super()._save_checkpoint(model, trial)
-                state = self.objective.state_dict()
+                state = self.training_objective.state_dict()
                 if state and self.args.should_save:
                     state = {name: value.contiguous().cpu() for name, value in state.items()}
                     save_file(state, folder / OBJECTIVE_STATE)
@@ -166,7 +164,7 @@ class SavingMixin(Trainer):
             super()._load_optimizer_and_scheduler(checkpoint)
         path = None if checkpoint is None else Path(checkpoint) / OBJECTIVE_STATE
         if path is not None and path.exists():
-            self.objective.load_state_dict(load_file(path))
+            self.training_objective.load_state_dict(load_file(path))
 
     def _load_scaler(self, checkpoint: str | None) -> None:
         with _loading(checkpoint):
@@ -181,6 +179,15 @@ class SavingMixin(Trainer):
                 f"The state of the random numbers in {checkpoint} was not restored, so what follows is not the same "
                 f"as without the interruption: {type(error).__name__}: {reason}"
             )
+
+
+def _noted(checkpoint: Path) -> Path:
+    """Says what cannot be checked of a checkpoint."""
+    if is_foreign(checkpoint):
+        logger.warning(
+            f"{checkpoint} was saved by another trainer: neither its files nor its settings can be checked."
+        )
+    return checkpoint
 
 
 @contextmanager

@@ -107,7 +107,7 @@ def test_lora_and_resume(here):
         ({"alpha": "1.5"}, "`alpha` must be a number from 0 to 1"),
         ({"alpha": "x"}, "invalid float value: 'x'"),
         ({"alhpa": "1"}, "Did you mean 'alpha'"),
-        ({"resume_from_checkpoint": "nowhere"}, "there is no folder 'nowhere'"),
+        ({"resume_from_checkpoint": "nowhere"}, "Can't find a valid checkpoint at nowhere"),
         ({"eval_strategy": "steps", "validation_fraction": "0"}, "eval_strategy needs validation data"),
         ({"test_fraction": "0"}, "report_splits 'test' is not in the data"),
         ({"task": "causal"}, "cannot do the task 'causal'"),

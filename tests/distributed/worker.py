@@ -191,7 +191,7 @@ def class_objectives(folder, world):
             "vit", 0.0, folder, objective=objective, cals_margin=3.0, max_steps=5, optim="sgd", learning_rate=0.01,
             per_device_train_batch_size=16 // world,
         )  # fmt: skip
-        state = {name: value.tolist() for name, value in trainer.objective.state_dict().items()}
+        state = {name: value.tolist() for name, value in trainer.training_objective.state_dict().items()}
         found[objective] = {"lines": lines, "state": state}
     return found
 

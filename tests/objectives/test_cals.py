@@ -141,8 +141,8 @@ def test_epochs_follow_the_validation_data(with_validation, tmp_path):
     logits = torch.cat([torch.from_numpy(class_log_probabilities(trainer, part).log_probabilities) for part in parts])
     expected = hand_updates(logits, [1e-6] * 3, 2, 0.5)
     assert max(expected) > 1
-    assert trainer.objective.lam.tolist() == pytest.approx(expected, rel=1e-5)
-    assert trainer.objective.epochs == 2
+    assert trainer.training_objective.lam.tolist() == pytest.approx(expected, rel=1e-5)
+    assert trainer.training_objective.epochs == 2
     # the checkpoint of step 4 was written at the step, before the end of its epoch
     saved = load_file(tmp_path / "checkpoint-4" / "objective.safetensors")
     assert saved["lam"].tolist() == pytest.approx(hand_updates(logits, [1e-6] * 3, 1, 0.5), rel=1e-5)
@@ -155,7 +155,7 @@ def test_multipliers_rest_while_training_is_plain(tmp_path):
         per_device_train_batch_size=4, learning_rate=0.0,
     )  # fmt: skip
     trainer.train()
-    assert trainer.objective.epochs == 1
+    assert trainer.training_objective.epochs == 1
     losses = [line["loss"] for line in log_lines(trainer)]
     assert losses[0] == losses[2] == log_lines(trainer)[0]["error"]
     # the first epoch with the penalty starts at multipliers of 1e-6

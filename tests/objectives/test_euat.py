@@ -78,7 +78,7 @@ class Refreshes(TrainerCallback):
         self.sets = []
 
     def on_step_begin(self, args, state, control, **kwargs):
-        wrong = self.trainer.objective.wrong
+        wrong = self.trainer.training_objective.wrong
         self.sets.append(None if wrong is None else wrong.tolist())
 
 
@@ -185,8 +185,8 @@ def test_a_kept_loader_of_the_evaluation_data_does_not_stand_in_for_the_training
         tmp_path, evaluation=image_data(5, seed=9), dataloader_num_workers=1, dataloader_persistent_workers=True
     )
     assert trainer.get_eval_dataloader() is trainer.get_eval_dataloader()
-    trainer.objective.on_epoch_end(trainer)
-    assert trainer.objective.wrong.tolist() == statistics(trainer.model, trainer, range(12))[2].tolist()
+    trainer.training_objective.on_epoch_end(trainer)
+    assert trainer.training_objective.wrong.tolist() == statistics(trainer.model, trainer, range(12))[2].tolist()
     assert trainer.args.dataloader_persistent_workers
 
 

@@ -7,11 +7,12 @@ import signal
 import numpy as np
 import pytest
 import torch
-from helpers import make_data, make_model, make_trainer
+from helpers import log_lines, make_data, make_model, make_tokenizer, make_trainer
 from processes import Forked
 from reliability.processes import KILLS, kill_at_random, send_until_it_ends
 from reliability.worker import work
 from safetensors.torch import load_file
+from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from clue_hf.errors import UserError
 from clue_hf.training.checkpoints import MANIFEST, checkpoints, damage, last_whole_checkpoint, rotate, write_manifest
@@ -93,6 +94,67 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(run, tmp_path,
         resumed(tmp_path / "other", str(tmp_path / "run/checkpoint-4"))
 
 
+def test_a_checkpoint_of_the_stock_trainer_is_resumed_with_a_note(tmp_path, caplog):
+    names = ("disable_tqdm", "train_sampling_strategy", "max_grad_norm", "learning_rate", "report_to", "use_cpu")
+    defaults = make_trainer(make_model("t5"), tmp_path / "defaults").args
+    settings = {**SETTINGS, **{name: getattr(defaults, name) for name in names}}
+    stock = Seq2SeqTrainer(
+        make_model("t5"), Seq2SeqTrainingArguments(str(tmp_path / "run"), **settings),
+        DataCollatorForSeq2Seq(make_tokenizer()), make_data("t5"),
+    )  # fmt: skip
+    stock.train()
+    for wish in (True, str(tmp_path / "run/checkpoint-2")):
+        again = resumed(tmp_path / "run", wish, objective="ce", max_steps=8)
+        assert "saved by another trainer" in caplog.text
+        assert again.state.global_step == 8
+        assert damage(tmp_path / "run/checkpoint-8") is None
+        shutil.rmtree(tmp_path / "run/checkpoint-8")
+    (tmp_path / "run/checkpoint-6/trainer_state.json").write_text("{")
+    assert "trainer_state.json" in damage(tmp_path / "run/checkpoint-6")
+    # one of ours without a manifest was not saved to the end, whatever it holds
+    assert "not saved to the end" in damage(_ours_without_manifest(tmp_path))
+
+
+def _ours_without_manifest(tmp_path):
+    make_trainer(make_model("t5"), tmp_path / "ours", make_data("t5"), **SETTINGS).train()
+    folder = tmp_path / "ours/checkpoint-2"
+    (folder / MANIFEST).unlink()
+    return folder
+
+
+def test_weights_that_were_divided_anew_are_resumed(run, tmp_path):
+    folder = tmp_path / "run/checkpoint-4"
+    model = type(run.model).from_pretrained(folder)
+    (folder / "model.safetensors").unlink()
+    model.save_pretrained(folder, max_shard_size="10KB")
+    shards = sorted(folder.glob("model-*.safetensors"))
+    assert len(shards) > 1
+    assert damage(folder) is None
+    assert same_weights(run, resumed(tmp_path / "again", str(folder)))
+    shards[0].write_bytes(shards[0].read_bytes()[:-1])
+    assert damage(folder) == f"{shards[0].name} is missing or damaged"
+    shards[0].unlink()
+    assert damage(folder) == f"{shards[0].name} is missing or damaged"
+    (folder / "model.safetensors.index.json").unlink()
+    assert "model.safetensors.index.json is missing" in damage(folder)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_resumed_training_logs_the_same(frozen, tmp_path):
+    def make(folder):
+        model = make_model("t5", dropout=True)
+        for parameter in model.encoder.parameters() if frozen else ():
+            parameter.requires_grad = False
+        return make_trainer(model, tmp_path / folder, make_data("t5"), **{**SETTINGS, "logging_steps": 3})
+
+    whole, again = make("run"), make("again")
+    whole.train()
+    for step in (2, 4):  # between two lines of the log
+        again.train(resume_from_checkpoint=str(tmp_path / f"run/checkpoint-{step}"))
+        lines = [{**line, "grad_norm": 0.0} for line in log_lines(whole)]
+        assert [{**line, "grad_norm": 0.0} for line in log_lines(again)] == lines
+
+
 def test_no_whole_checkpoint_at_all_is_an_error_that_names_them(run, tmp_path):
     for folder in checkpoints(tmp_path / "run"):
         truncate(folder)
@@ -100,7 +162,7 @@ def test_no_whole_checkpoint_at_all_is_an_error_that_names_them(run, tmp_path):
         resumed(tmp_path / "run")
     with pytest.raises(UserError, match="There is no checkpoint in"):
         resumed(tmp_path / "nothing")
-    with pytest.raises(UserError, match="there is no folder"):
+    with pytest.raises(UserError, match="there is no such folder"):
         resumed(tmp_path / "run", str(tmp_path / "nowhere"))
 
 
@@ -199,7 +261,7 @@ def test_resuming_anywhere_equals_not_stopping(tmp_path, settings):
         again.train(resume_from_checkpoint=str(folder))
         assert same_weights(whole, again), folder.name
         if again.state.global_step == whole.state.global_step:  # else nothing was left to do but a step of size 0
-            assert again.token_counter.logged() == whole.token_counter.logged() != {}
+            assert again.log_state.tokens == whole.log_state.tokens != 0
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,11 @@ def test_minus_100_never_reaches_the_tokenizer(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_model("t5").save_pretrained("model")
     make_tokenizer().save_pretrained("model")
-    lines = ['{"source": "the cat", "target": "le chat"}', '{"source": "you see the old car .", "target": "tu vois"}']
+    long = "le chat mange " * 8  # longer than what transformers pads generated texts to
+    lines = [
+        f'{{"source": "the cat", "target": "{long}"}}',
+        '{"source": "you see the old car .", "target": "tu vois"}',
+    ]
     (tmp_path / "rows.jsonl").write_text("\n".join(lines * 3) + "\n")
     decoded = []
     kind = type(make_tokenizer())
@@ -178,7 +182,7 @@ def test_minus_100_never_reaches_the_tokenizer(tmp_path, monkeypatch):
     words = ["--model_name_or_path", "model", "--train_file", "rows.jsonl", "--validation_file", "rows.jsonl",
              "--test_file", "rows.jsonl", "--max_steps", "1", "--output_dir", "out", "--use_cpu", "true",
              "--predict_with_generate", "true", "--eval_strategy", "steps", "--eval_steps", "1", "--quality", "chrf",
-             "--per_device_eval_batch_size", "1", "--max_target_length", "9", "--save_strategy", "no"]  # fmt: skip
+             "--per_device_eval_batch_size", "1", "--max_target_length", "40", "--save_strategy", "no"]  # fmt: skip
     assert main(["train", *words]) == 0
     assert len(decoded) >= 12
     assert all((row >= 0).all() for row in decoded)
@@ -187,9 +191,9 @@ def test_minus_100_never_reaches_the_tokenizer(tmp_path, monkeypatch):
 def test_what_is_padded_between_batches_is_minus_100(tmp_path):
     """So the test above has something to find."""
     trainer = make_trainer(
-        make_model("t5"), tmp_path, predict_with_generate=True, max_target_length=9, per_device_eval_batch_size=1
+        make_model("t5"), tmp_path, predict_with_generate=True, max_target_length=40, per_device_eval_batch_size=1
     )
-    assert (trainer.predict(make_data("t5", 6)).label_ids == -100).any()
+    assert (trainer.predict(make_data("t5", 6, longest=40)).label_ids == -100).any()
 
 
 # ---- outputs that are empty ----

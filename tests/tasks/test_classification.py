@@ -60,7 +60,7 @@ def test_error_and_entropy_of_the_mean_distribution(passes, training):
     error, entropy = by_hand(expected, batch["labels"])
     torch.testing.assert_close(found.error, error, rtol=1e-5, atol=1e-6, check_dtype=False)
     torch.testing.assert_close(found.uncertainty, entropy, rtol=1e-5, atol=1e-6, check_dtype=False)
-    torch.testing.assert_close(found.outputs.softmax(-1), expected, rtol=1e-5, atol=1e-6, check_dtype=False)
+    torch.testing.assert_close(found.outputs["logits"].softmax(-1), expected, rtol=1e-5, atol=1e-6, check_dtype=False)
     assert found.example.tolist() == [0, 1, 3, 4, 5]
     assert (found.num_examples, task.num_classes) == (6, 3)
 
