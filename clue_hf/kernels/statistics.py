@@ -70,7 +70,7 @@ def statistics_by_temperature(
     bias: torch.Tensor | None = None,
     chunk_size: int = CHUNK_SIZE,
     with_flatness: bool = False,
-) -> list[LinearStatistics] | list[FlatnessStatistics]:
+) -> list[LinearStatistics | FlatnessStatistics]:
     """
     [`linear_statistics`] by each of several temperatures (`None`: the model's own), from the same logits; with the
     [`~clue_hf.kernels.flatness.flatness`] of each distribution where that is asked for.
