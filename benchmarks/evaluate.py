@@ -352,6 +352,7 @@ def main() -> None:
                 agreement(first[OURS][-1], first[PEER][-1]),
             ]
         ),
+        None if arguments.scorers == "default" else "evaluate.py --scorers all",
     )
 
 
