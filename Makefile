@@ -3,7 +3,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-all test-versions lint bench bench-packing bench-peer results-multi30k results-tatoeba results-xsum results-smollm2 \
+.PHONY: help setup quickstart test test-all test-versions lint bench bench-packing bench-upstream bench-peer results-multi30k results-tatoeba results-xsum results-smollm2 \
 	results-opus-mt results-opus-mt-tuned results-opus-mt-alphas results-multi30k-calibrated results-tatoeba-learned results-flan-t5 results-conformal \
 	results-images results-tables clean
 
@@ -72,6 +72,9 @@ bench: $(READY)  ## run the speed and memory benchmarks
 
 bench-packing: $(READY)  ## padding, grouping and packing of short texts (TATOEBA=file)
 	$(BIN)/python benchmarks/packing.py --data $(TATOEBA)
+
+bench-upstream: $(READY)  ## transformers' own tests of its trainers with ours in their place: UPSTREAM=<checkout of transformers>
+	$(BIN)/python benchmarks/upstream_tests.py --checkout $(UPSTREAM) --stand_ins
 
 bench-peer: $(READY)  ## evaluate beside LM-Polygraph, in an environment of its own (a quarter of an hour and some gigabytes)
 	$(BIN)/python benchmarks/evaluate.py --peer_python auto --peer_folder out/lm-polygraph --examples 48 --rounds 1
