@@ -1,5 +1,6 @@
 """
-Seven uncertainty scores and their PRR, from texts to numbers: clue_hf against lm-polygraph 0.7.0.
+Uncertainty scores and their PRR, from texts to numbers: clue_hf against lm-polygraph 0.7.0. By default the seven usual
+ones; `--scorers all` takes all that need no other model, nothing fitted and no causal model.
 
 The same model, texts, samples per text, longest output and threads; time and peak memory for several batch sizes.
 lm-polygraph needs an environment of its own, because only what its modules import is installed:
@@ -41,10 +42,13 @@ from transformers.utils import logging
 from clue_hf import UncertaintyEvaluator
 from clue_hf.data.embedded.phrases import phrase_rows
 from clue_hf.models.tokenizer import train_tokenizer
+from clue_hf.scorers import DEFAULT_SCORERS
 
 
 HERE = Path(__file__).resolve().parent
 VOCABULARY, NUM_SAMPLES, MAX_NEW_TOKENS = 32128, 10, 32
+#: The scores by the value of `--scorers`: their names in our library, and what a table calls them.
+SCORERS = {"default": (list(DEFAULT_SCORERS), "Seven uncertainty scores"), "all": (["all"], "All uncertainty scores")}
 OURS, PEER = "clue_hf", "lm-polygraph"
 SAME = ("msp", "perplexity", "mean_token_entropy")  # what both define alike
 PACKAGES = (
@@ -129,7 +133,8 @@ def prepare(folder: Path, arguments: argparse.Namespace) -> list[dict[str, str]]
 def evaluate(model: Any, tokenizer: Any, rows: list[dict[str, str]], request: dict[str, Any]) -> dict[str, Any]:
     """Our side: texts, scores and PRR of all rows."""
     settings = {name: request[name] for name in ("batch_size", "num_samples", "max_new_tokens", "resamples")}
-    report = UncertaintyEvaluator(model, tokenizer, quality="bleu", **settings).evaluate(rows)
+    names, _ = SCORERS[request["scorers"]]
+    report = UncertaintyEvaluator(model, tokenizer, names, quality="bleu", **settings).evaluate(rows)
     names = list(report.metrics["scorers"])
     return {
         "texts": [example["output"] for example in report.examples],
@@ -162,7 +167,8 @@ def answer_requests(folder: Path) -> None:
 class Worker:
     """A process with one of the two libraries and the model loaded."""
 
-    def __init__(self, command: list[str], returns_memory: bool = False) -> None:
+    def __init__(self, command: list[str], scorers: str, returns_memory: bool = False) -> None:
+        self.scorers = scorers
         environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
         environment.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
         if returns_memory:  # freed memory goes back at once, else the peak counts what the allocator keeps
@@ -176,7 +182,7 @@ class Worker:
     def ask(self, **request: Any) -> dict[str, Any]:
         """One evaluation: its results, seconds, and (with `memory`) peak memory."""
         defaults = {"num_samples": NUM_SAMPLES, "max_new_tokens": MAX_NEW_TOKENS, "resamples": 2000, "memory": False}
-        self.process.stdin.write(json.dumps({**defaults, **request}) + "\n")
+        self.process.stdin.write(json.dumps({**defaults, "scorers": self.scorers, **request}) + "\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
@@ -201,10 +207,10 @@ def peer_environment(folder: Path) -> str:
 
 
 def measure_time(
-    commands: dict[str, list[str]], rounds: dict[int, int], examples: int
+    commands: dict[str, list[str]], scorers: str, rounds: dict[int, int], examples: int
 ) -> dict[int, dict[str, list[dict[str, Any]]]]:
     """Every answer, by batch size and side; both sides take turns."""
-    workers = {name: Worker(command) for name, command in commands.items()}
+    workers = {name: Worker(command, scorers) for name, command in commands.items()}
     found: dict[int, dict[str, list[dict[str, Any]]]] = {}
     for batch_size, count in rounds.items():
         found[batch_size] = {name: [] for name in workers}
@@ -218,13 +224,15 @@ def measure_time(
     return found
 
 
-def measure_memory(commands: dict[str, list[str]], batch_sizes: list[int], examples: int) -> dict[int, dict[str, int]]:
+def measure_memory(
+    commands: dict[str, list[str]], scorers: str, batch_sizes: list[int], examples: int
+) -> dict[int, dict[str, int]]:
     """Peak memory above the loaded model, each in a fresh process."""
     found: dict[int, dict[str, int]] = {}
     for batch_size in batch_sizes:
         found[batch_size] = {}
         for name, command in commands.items():
-            worker = Worker(command, returns_memory=True)
+            worker = Worker(command, scorers, returns_memory=True)
             limited = min(examples, max(2 * batch_size, 8))  # the peak of a batch comes again in every batch
             found[batch_size][name] = worker.ask(batch_size=batch_size, examples=limited, memory=True)["peak"]
             worker.close()
@@ -253,6 +261,13 @@ def agreement(ours: dict[str, Any], peer: dict[str, Any]) -> str:
         f"The same greedy text in {len(same)} of {len(pairs)} rows; of these, equal to 1e-4: {equal}. Mean "
         f"`mc_sequence_entropy`, of samples that are drawn at random: {sampled}."
     )
+
+
+def compared(ours: dict[str, Any], peer: dict[str, Any]) -> str:
+    """Which scores were computed, and which by one side alone."""
+    own = [name for name in ours["scores"] if name not in peer["scores"]]
+    alone = f"; by clue_hf alone: {', '.join(own)}" if own else ""
+    return f"Scores of both: {', '.join(peer['scores'])}{alone}."
 
 
 def table_row(batch_size: int, answers: dict[str, list[dict[str, Any]]], memory: dict[str, int]) -> list[str]:
@@ -288,6 +303,7 @@ def main() -> None:
     parser.add_argument("--target_column", default="fr")
     parser.add_argument("--tokenizer", help="folder or name of a tokenizer of at most 32,128 entries")
     parser.add_argument("--data_name", default="sentence pairs", help="what the table calls the data")
+    parser.add_argument("--scorers", choices=list(SCORERS), default="default", help="the seven, or all that can run")
     parser.add_argument("--examples", type=int, default=200)
     parser.add_argument("--batch_sizes", type=int, nargs="+", default=[16, 1, 64], help="the first gets all rounds")
     parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds; other batch sizes get a third")
@@ -311,14 +327,14 @@ def main() -> None:
         }
         others = max(arguments.rounds // 3, 1)
         rounds = dict.fromkeys(arguments.batch_sizes, others) | {arguments.batch_sizes[0]: arguments.rounds}
-        memory = measure_memory(commands, arguments.batch_sizes, len(rows))
-        answers = measure_time(commands, rounds, len(rows))
+        memory = measure_memory(commands, arguments.scorers, arguments.batch_sizes, len(rows))
+        answers = measure_time(commands, arguments.scorers, rounds, len(rows))
     data = "the embedded phrases" if arguments.data is None else arguments.data_name
     words = "a tokenizer trained on them" if arguments.tokenizer is None else "the T5 tokenizer"
     first = answers[arguments.batch_sizes[0]]
     write_table(
-        "evaluate",
-        "Seven uncertainty scores and their PRR",
+        "evaluate" if arguments.scorers == "default" else "evaluate_all",
+        f"{SCORERS[arguments.scorers][1]} and their PRR",
         [
             "batch size",
             *(f"{name}, time" for name in (OURS, PEER)),
@@ -329,7 +345,14 @@ def main() -> None:
             "ratio",
         ],
         [table_row(size, answers[size], memory[size]) for size in sorted(answers)],
-        notes(rows, data, words, rounds) + "\n\n" + agreement(first[OURS][-1], first[PEER][-1]),
+        "\n\n".join(
+            [
+                notes(rows, data, words, rounds),
+                compared(first[OURS][-1], first[PEER][-1]),
+                agreement(first[OURS][-1], first[PEER][-1]),
+            ]
+        ),
+        None if arguments.scorers == "default" else "evaluate.py --scorers all",
     )
 
 

@@ -100,3 +100,10 @@ def test_every_figure_in_a_sentence_stands_in_a_result_file(page):
         recorded = numbers_in("\n".join((page.parent / name).read_text() for name in named) or recorded_results())
         for number in re.findall(NUMBER, re.sub(r"\]\([^)]*\)", "", paragraph)):
             assert number in GIVEN or number in recorded, f"{number} in {paragraph}"
+
+
+def test_every_scorer_has_its_line():
+    from clue_hf.scorers import SCORERS
+
+    lines = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/scorers.md").read_text(), re.MULTILINE)
+    assert sorted(lines) == sorted(SCORERS)

@@ -12,7 +12,7 @@ from ..functional import check_choice
 from ..models.arguments import LoraArguments, ModelArguments
 from ..posthoc import CALIBRATORS
 from ..posthoc.rules import EVERY_CALIBRATOR
-from ..scorers import DEFAULT_SCORERS, SCORERS
+from ..scorers import ALL, DEFAULT_SCORERS, SCORERS
 from ..settings import check_minimum, known_names, setting
 
 
@@ -23,7 +23,7 @@ class EvaluateArguments(InferenceArguments, CorruptionArguments):
     split: str = setting("test", "Split of the data to evaluate on.")
     compare: str | None = setting(None, "Another model, on the same data: adds the paired differences.")
     scorers: list[str] = setting(
-        list(DEFAULT_SCORERS), f"Scorers, separated by spaces or commas: {', '.join(SCORERS)}."
+        list(DEFAULT_SCORERS), f"Scorers, separated by spaces or commas: {', '.join(SCORERS)}; all: all that can run."
     )
     entropy_column: str | None = setting(None, "Column with the true entropy of a row's targets, where it is known.")
     do_sample: bool = setting(False, "Sample the output instead of decoding with beams.")
@@ -57,7 +57,7 @@ class EvaluateArguments(InferenceArguments, CorruptionArguments):
             check_choice("calibrator", self.calibrator, EVERY_CALIBRATOR)
         if self.ood_split and self.ood_file:
             raise ValueError("Give `ood_split` or `ood_file`, not both.")
-        self.scorers = known_names("scorers", self.scorers, SCORERS)
+        self.scorers = known_names("scorers", self.scorers, (*SCORERS, ALL))
         check_minimum(0, resamples=self.resamples)
         check_minimum(1, num_processes=self.num_processes)
 

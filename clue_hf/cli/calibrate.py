@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,14 @@ from ..deploy.calibration import CalibrateArguments, calibrate, calibrate_output
 from ..deploy.learned_score import learned_part, learned_summary
 from ..deploy.token_calibration import token_parts
 from ..errors import UserError
-from ..models.uncertainty_file import UNCERTAINTY_FILE, NewerVersionError, read_uncertainty, write_uncertainty
+from ..models.uncertainty_file import (
+    DENSITY_FILE,
+    UNCERTAINTY_FILE,
+    NewerVersionError,
+    optional_file,
+    read_uncertainty,
+    write_uncertainty,
+)
 from ..posthoc import AbstentionThreshold
 from ..posthoc.baked import BakedTemperature
 from ..posthoc.calibration_file import UncertaintyCalibration
@@ -36,8 +44,8 @@ MAIN_COVERAGE = 0.5
 GROUPS = {
     "Options": ["split", "outputs", "output_dir", "risks", "delta", "mc_samples", "per_device_eval_batch_size",
                 "dtype", "seed"],
-    "Texts": ["scorer", "learned_scores", "quality", "quality_column", "token_calibrator", "bake", "max_target_length",
-              "generation_num_beams", "num_samples"],
+    "Texts": ["scorer", "learned_scores", "density_split", "quality", "quality_column", "token_calibrator", "bake",
+              "max_target_length", "generation_num_beams", "num_samples", "similarity", "similarity_threshold"],
     "Classes and numbers": ["conformal", "coverage", "tolerance"],
     "Data": [*DATA_OPTIONS, *SPLIT_OPTIONS, "split_seed", "max_eval_samples", "binary_task", "on_bad_row"],
 }  # fmt: skip
@@ -55,6 +63,7 @@ EXAMPLES = """
 clue-hf calibrate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --quality chrf
 clue-hf calibrate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --scorer learned
 clue-hf calibrate --outputs outputs.jsonl --quality exact_match --scorer msp --output_dir out/texts
+clue-hf calibrate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --density_split train
 clue-hf calibrate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --risks 0.01,0.05
 clue-hf calibrate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --conformal lac
 clue-hf calibrate out/quickstart_diabetes/clue --config configs/quickstart/tabular_diabetes.yaml --conformal scaled
@@ -87,6 +96,7 @@ def command(argv: Sequence[str]) -> int:
         save_model(predictor, folder, stored)
         write_uncertainty(folder, **{key: value for key, value in stored.items() if key != "version"})
     calibration.write(folder)
+    _write_density(arguments, predictor, model, folder)
     learned = getattr(predictor, "learned_score", None)
     write_uncertainty(folder, **token_parts(tokens), **learned_part(learned))
     if tokens is not None:
@@ -172,6 +182,17 @@ def _threshold_cells(entry: AbstentionThreshold) -> list[str]:
     below = "any" if math.isinf(entry.threshold) else f"{entry.threshold:.4g}"
     certified = f"yes, with probability {1 - entry.delta:g}"
     return [below, f"{entry.coverage:.0%}", f"{entry.empirical_risk:.3f}", certified]
+
+
+def _write_density(arguments: CalibrateArguments, predictor: Any, model: str, folder: Path) -> None:
+    """Keeps what the scorers of a density were fitted to, now or before."""
+    if arguments.density_split is not None:
+        predictor.density.save(folder)
+        print(
+            f"\nFitted on {arguments.density_split}: mahalanobis, relative_mahalanobis, rde ({folder / DENSITY_FILE})."
+        )
+    elif not _same(folder, model) and (path := optional_file(model, DENSITY_FILE)):
+        shutil.copyfile(path, folder / DENSITY_FILE)
 
 
 def _folder(model: str, output_dir: str | None) -> Path:

@@ -35,7 +35,8 @@ logger = logging.get_logger(__name__)
 GROUPS = {
     "Options": ["split", "outputs", "compare", "report_dir", "resume", "num_processes", "resamples", "seed"],
     "Scores and quality": ["scorers", "quality", "quality_column", "num_samples", "sampling_temperature",
-                           "sampling_top_k", "sampling_top_p", "pmi_source", "mc_samples", "compat"],
+                           "sampling_top_k", "sampling_top_p", "similarity", "similarity_threshold", "pmi_source",
+                           "mc_samples", "compat"],
     "Outputs": ["max_target_length", "generation_num_beams", "do_sample", "temperature", "top_k", "top_p", "dtype",
                 "per_device_eval_batch_size"],
     "Classifiers and regressors": ["calibrator", "conformal", "coverage", "corruption", "severity",
@@ -47,7 +48,7 @@ GROUPS = {
 }  # fmt: skip
 
 # options that only some kinds of models have a use for
-TEXT_OPTIONS = ("scorers", "compat", "resume", "do_sample", "entropy_column")
+TEXT_OPTIONS = ("scorers", "similarity", "compat", "resume", "do_sample", "entropy_column")
 CLASS_OPTIONS = ("corruption", "ood_split", "ood_file", "binary_task")
 IMAGE_OPTIONS = ("corruption", "ood_file", "binary_task")
 #: What the file of all rows holds.
@@ -58,13 +59,14 @@ ROWS_FILES = {
 }
 
 DESCRIPTION = """MODEL is a Hub id or a folder, of a model or of an adapter (LoRA). Generates an output for each row of
-a split, scores each with up to seven scorers, judges it against the reference, and reports how well the scores tell
-good outputs from bad ones (PRR, areas, AURC ... with intervals). A classifier of images or texts is judged by its
-answers instead: error, calibration, and how well its uncertainty knows the wrong ones; a regressor of tables, images
-or texts by its squared error, its intervals, and how well its variance knows the errors. The model is used as it was
-trained: prefix, lengths, columns, passes. --config takes the YAML file of a training. --outputs evaluates texts that
-were generated elsewhere, with whatever is known of their tokens and samples, and needs no MODEL; --endpoint asks a
-server for them (vLLM, SGLang, TGI, llama.cpp and others that speak OpenAI's protocol)."""
+a split, scores each with seven scorers (--scorers all: with all that can run), judges it against the reference, and
+reports how well the scores tell good outputs from bad ones (PRR, areas, AURC ... with intervals). A classifier of
+images or texts is judged by its answers instead: error, calibration, and how well its uncertainty knows the wrong
+ones; a regressor of tables, images or texts by its squared error, its intervals, and how well its variance knows the
+errors. The model is used as it was trained: prefix, lengths, columns, passes. --config takes the YAML file of a
+training. --outputs evaluates texts that were generated elsewhere, with whatever is known of their tokens and samples,
+and needs no MODEL; --endpoint asks a server for them (vLLM, SGLang, TGI, llama.cpp and others that speak OpenAI's
+protocol)."""
 
 EXAMPLES = """
 clue-hf evaluate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml
@@ -72,6 +74,7 @@ clue-hf evaluate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml
 clue-hf evaluate google-t5/t5-small --dataset_name ./my-data --scorers msp,perplexity --quality rouge2
 clue-hf evaluate --outputs outputs.jsonl --quality exact_match --report_dir report
 clue-hf evaluate --endpoint http://127.0.0.1:8000/v1 --model NAME --test_file questions.jsonl --quality exact_match
+clue-hf evaluate google-t5/t5-small --dataset_name ./my-data --scorers all --similarity rougeL
 clue-hf evaluate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --calibrator isotonic
 clue-hf evaluate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --conformal aps
 clue-hf evaluate out/quickstart_diabetes/clue --config configs/quickstart/tabular_diabetes.yaml --mc_samples 50"""

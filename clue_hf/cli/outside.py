@@ -48,6 +48,8 @@ def evaluate_outside(
         quality=arguments.qualities,
         resamples=arguments.resamples,
         max_rows=data.max_eval_samples,
+        similarity=arguments.similarity,
+        similarity_threshold=arguments.similarity_threshold,
     )
     columns = (arguments.source_column, arguments.target_column)
     report = evaluator.evaluate_outputs(

@@ -19,6 +19,7 @@ from ..posthoc.conformal import COVERAGE, check_coverage
 from ..posthoc.rules import CONFORMAL_BY_FAMILY
 from ..predictors.loading import load_predictor
 from ..processes import process_state
+from ..scorers.similarity import WORD_SIMILARITIES
 from ..settings import check_minimum, setting
 
 
@@ -79,6 +80,14 @@ class InferenceArguments(ConformalArguments):
     )
     generation_num_beams: int = setting(1, "Number of beams (1: greedy decoding).")
     num_samples: int = setting(10, "Number of samples per source, for the scorers that need them.")
+    similarity: str | None = setting(
+        None,
+        f"How scorers compare samples: {', '.join(WORD_SIMILARITIES)}, or an embedding or NLI model by Hub id or "
+        "folder (default: as calibrated, or each scorer's own).",
+    )
+    similarity_threshold: float | None = setting(
+        None, "Similarity from which on semantic_entropy takes two samples for the same (default: 0.9)."
+    )
     mc_samples: int | None = setting(
         None,
         "Number of MC-dropout forward passes to average (default: as trained, or 5 for "
@@ -116,4 +125,5 @@ class InferenceArguments(ConformalArguments):
             options.update(source_prefix=self.source_prefix, max_source_length=self.max_source_length)
         if kind.family == "text":
             options.update(num_samples=self.num_samples, max_new_tokens=self.max_target_length)
+            options.update(similarity=self.similarity, similarity_threshold=self.similarity_threshold)
         return load_predictor(name, process_state().device, self.dtype, columns=rows.columns, **options)

@@ -22,15 +22,17 @@ from ..inputs.labels import class_rows, number_rows
 from ..inputs.splits import EvaluationData
 from ..metrics import count_references, quality_signature, sentence_quality
 from ..models.divided_logits import check_divisible
-from ..models.kind import config_kind
+from ..models.kind import ModelKind, config_kind
 from ..posthoc.abstention import MAX_RISKS
 from ..posthoc.calibration_file import UncertaintyCalibration
 from ..posthoc.rules import check_posthoc
 from ..predictors.base import Answer
 from ..predictors.loading import read_config
 from ..scorers import SCORERS, unfitted_names
+from ..scorers.density import Density
 from ..settings import check_minimum, known_names, parse_fractions, setting
 from .arguments import InferenceArguments
+from .density import fit_density
 from .learned_score import learn_score, single_scorers
 from .token_calibration import TOKEN_CALIBRATORS, Parts, TokenCalibration, calibrate_tokens
 
@@ -57,6 +59,11 @@ class CalibrateArguments(InferenceArguments):
     scorer: str | None = setting(None, f"Texts: the uncertainty (default: perplexity): {', '.join(SCORERS)}.")
     learned_scores: list[str] = setting(
         [], "Texts: with --scorer learned, other scorers whose scores it learns from too: pmi,mc_sequence_entropy."
+    )
+    density_split: str | None = setting(
+        None,
+        "Texts: fit the scorers mahalanobis, relative_mahalanobis and rde on this split, which nothing else reads: "
+        "train.",
     )
     token_calibrator: str | None = setting(
         None,
@@ -101,6 +108,8 @@ class CalibrateArguments(InferenceArguments):
             raise ValueError("`bake` judges texts that the data has no verdicts for: use `quality`.")
         if self.output_dir is not None:
             raise ValueError("Give either `bake` or `output_dir`: each is the folder to write to.")
+        if self.density_split is not None:
+            raise ValueError("`bake` changes the hidden states: give `density_split` when calibrating the new folder.")
         if self.dtype != "float32":
             raise ValueError("`bake` writes float32, in which logits divided by T are exact: leave out `dtype`.")
         if self.generation_num_beams > 1:
@@ -136,6 +145,8 @@ def calibrate(
         raise UserError(f"--scorer is for models that write texts, and {model} does not.")
     if arguments.tolerance is not None and kind.family != "numbers":
         raise UserError("--tolerance is for models that predict numbers.")
+    if arguments.density_split is not None and kind.family != "text":
+        raise UserError(f"--density_split is for models that write texts, and {model} does not.")
     if arguments.bake is not None:
         if kind.family != "text":
             raise UserError(f"--bake is for models that write texts, and {model} does not.")
@@ -148,7 +159,9 @@ def calibrate(
     rows = arguments.load_data(kind, data, arguments.split, InputSettings.from_file(model, stored))
     beams = {"num_beams": arguments.generation_num_beams} if arguments.generation_num_beams > 1 else {}
     scorers = single_scorers(arguments.learned_scores) if arguments.scorer == "learned" else arguments.scorer
-    text_options = {"scorers": scorers, "seed": arguments.seed, "generation": beams}
+    text_options: dict[str, Any] = {"scorers": scorers, "seed": arguments.seed, "generation": beams}
+    if arguments.density_split is not None:
+        text_options["density"] = _fit_density(model, arguments, data, kind, stored)
     predictor = arguments.load_predictor(
         model, kind, rows, mc_samples=arguments.mc_samples, **(text_options if kind.family == "text" else {})
     )
@@ -212,6 +225,17 @@ def calibrate_outputs(arguments: CalibrateArguments, data: DataArguments) -> Unc
             "loss": "1 - quality",
         },
     )
+
+
+def _fit_density(
+    model: str, arguments: CalibrateArguments, data: DataArguments, kind: ModelKind, stored: dict[str, Any]
+) -> Density:
+    """The density of the references of a split, of which the calibration knows nothing else."""
+    rows = arguments.load_data(kind, data, str(arguments.density_split), InputSettings.from_file(model, stored))
+    pairs = text_pairs(rows.test[:], rows.columns["source_column"], rows.columns["target_column"])
+    predictor = arguments.load_predictor(model, kind, rows, scorers="perplexity")
+    references = [first for first, *_ in pairs[1]]
+    return fit_density(predictor, pairs[0], references, arguments.per_device_eval_batch_size, arguments.seed)
 
 
 def _answer_texts(

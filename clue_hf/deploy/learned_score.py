@@ -49,7 +49,7 @@ def learn_score(
     answers = [
         {"generated_text": text, "uncertainty": value} for text, value in zip(texts, uncertainty.tolist(), strict=True)
     ]
-    fitted = (predictor.columns, predictor.token_calibrator, learned)
+    fitted = (predictor.columns, predictor.token_calibrator, learned, predictor.density)
     settings = vars(predictor.collection)
     return TextPredictor(predictor.model, predictor.processing_class, "learned", *fitted, **settings), answers
 

@@ -17,7 +17,7 @@ from transformers.utils import logging
 
 from ..errors import UserError
 from ..models.safety import read_index
-from ..models.uncertainty_file import UNCERTAINTY_FILE, read_uncertainty
+from ..models.uncertainty_file import DENSITY_FILE, UNCERTAINTY_FILE, read_uncertainty
 from .card import CARD, CardOptions, is_ours, write_card
 from .card_model import existing_folder, read_training
 from .card_results import REPORT
@@ -35,7 +35,7 @@ MODEL_FILES = (
     "chat_template.jinja", "preprocessor_config.json", "processor_config.json", "table_preprocessor.json",
 )  # fmt: skip
 #: Files beside it, in the model's own folder.
-OTHER_FILES = (CARD, UNCERTAINTY_FILE, "calibrator.json", "LICENSE", "LICENSE.txt", "LICENSE.md")
+OTHER_FILES = (CARD, UNCERTAINTY_FILE, DENSITY_FILE, "calibrator.json", "LICENSE", "LICENSE.txt", "LICENSE.md")
 #: Files of its report, and those that hold the user's data.
 REPORT_FILES = ("report.json", "summary.md", "comparison.json", "calibrator.json", "*.png", "*.svg")
 EXAMPLE_FILES = ("examples.jsonl", "predictions.jsonl", "report.html")

@@ -1,8 +1,8 @@
 """Error and entropy of large-vocabulary heads without holding the logits."""
 
-from .fused_linear import (
+from .fused_linear import fused_linear_objective
+from .statistics import (
     LinearStatistics,
-    fused_linear_objective,
     linear_statistics,
     logit_statistics,
     mixture_statistics,

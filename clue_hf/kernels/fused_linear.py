@@ -15,9 +15,8 @@ objective may ask for more statistics, whose derivatives add
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -38,15 +37,6 @@ FLOOR = -1e30
 # The same where logits are divided by a temperature: finite beside the least exponential that is not subnormal.
 DIVIDED_FLOOR = -1e4
 SUM_SQUARED, MAX_LOG, MEAN_LOG = ROW_STATISTICS
-
-
-class LinearStatistics(NamedTuple):
-    """Per row, what [`linear_statistics`] finds out about the head's distribution."""
-
-    error: torch.Tensor
-    entropy: torch.Tensor
-    confidence: torch.Tensor
-    correct: torch.Tensor
 
 
 def fused_linear_objective(
@@ -99,7 +89,7 @@ def fused_linear_objective(
     kept = labels.reshape(-1) != ignore_index
     rows = hidden.reshape(-1, hidden.shape[-1])[kept]
     targets = labels.reshape(-1)[kept]
-    _check_labels(targets, weight.shape[0])
+    check_targets(targets, weight.shape[0])
     segments = None if segments is None else segments.reshape(-1)[kept]
     for name in row_statistics:
         check_choice("row_statistics", name, ROW_STATISTICS)
@@ -115,68 +105,6 @@ def fused_linear_objective(
     stats = torch.stack([error.sum(), uncertainty.sum(), ((error - uncertainty) ** 2).sum()])
     returned = (*((stats,) if return_stats else ()), *(items if return_items else ()))
     return (loss, *returned, *((correct,) if return_correct else ()))
-
-
-def linear_statistics(
-    hidden: torch.Tensor,
-    weight: torch.Tensor,
-    labels: torch.Tensor,
-    *,
-    bias: torch.Tensor | None = None,
-    chunk_size: int = CHUNK_SIZE,
-    temperature: Temperature | None = None,
-) -> LinearStatistics:
-    """
-    Error, entropy, top-1 probability and whether top-1 is the label, for each row of `hidden`: (rows, features), or
-    (passes, rows, features) for the mean of the distributions of several passes. A `temperature` tells from rows of
-    `hidden` and their logits what to divide the logits by.
-    """
-    return statistics_by_temperature(hidden, weight, labels, [temperature], bias=bias, chunk_size=chunk_size)[0]
-
-
-@torch.no_grad()
-def statistics_by_temperature(
-    hidden: torch.Tensor,
-    weight: torch.Tensor,
-    labels: torch.Tensor,
-    temperatures: Sequence[Temperature | None],
-    *,
-    bias: torch.Tensor | None = None,
-    chunk_size: int = CHUNK_SIZE,
-) -> list[LinearStatistics]:
-    """[`linear_statistics`] by each of several temperatures (`None`: the model's own), from the same logits."""
-    hidden = hidden if hidden.dim() == 3 else hidden.unsqueeze(0)
-    passes, num_rows, _ = hidden.shape
-    dtype = compute_dtype(hidden, weight)
-    _check_labels(labels, weight.shape[0])
-    weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
-    size, parts = max(chunk_size // passes, 1), [[] for _ in temperatures]  # type: ignore[var-annotated]
-    buffer = hidden.new_empty(min(size, max(num_rows, 1)) * passes, len(weight), dtype=dtype)
-    spare = torch.empty_like(
-        buffer if len(temperatures) > 1 else buffer[:0], dtype=torch.promote_types(dtype, torch.float32)
-    )
-    for start in range(0, max(num_rows, 1), size):
-        rows = hidden[:, start : start + size].flatten(0, 1).to(dtype)
-        logits = linear_logits(rows, weight, bias, buffer)
-        top = argmax_rows(logits) if passes == 1 else None  # which no temperature changes
-        for number, temperature in enumerate(temperatures, 1):
-            own = logits if number == len(temperatures) else spare[: len(logits)].copy_(logits)
-            own = divided(own, rows, temperature)
-            if passes > 1:
-                own = own.unflatten(0, (passes, -1)).log_softmax(-1).logsumexp(0) - math.log(passes)
-            parts[number - 1].append(logit_statistics(own, labels[start : start + size], top))
-    return [LinearStatistics(*map(torch.cat, zip(*part, strict=True))) for part in parts]
-
-
-mixture_statistics = linear_statistics  # by its former name for several passes
-
-
-@torch.no_grad()
-def logit_statistics(logits: torch.Tensor, labels: torch.Tensor, top: torch.Tensor | None = None) -> LinearStatistics:
-    """The same from logits (rows, vocabulary), which are overwritten; `top` where their largest is known."""
-    top = argmax_rows(logits) if top is None else top
-    log_sum, reduced = _reduce_rows(logits, labels)
-    return LinearStatistics(**reduced, confidence=(-log_sum).exp(), correct=top == labels)  # the top logit is now 0
 
 
 class _FusedLinear(torch.autograd.Function):
@@ -232,7 +160,7 @@ def _loss_and_gradients(
     for start, stop in chunks:
         chunk, targets = rows[start:stop].to(dtype), labels[start:stop]
         logits = linear_logits(chunk, head, shift, buffer)
-        log_sum, reduced = _reduce_rows(logits, targets, row_statistics)
+        log_sum, reduced = reduce_rows(logits, targets, row_statistics)
         items[:, start:stop] = torch.stack(list(reduced.values()))
         correct[start:stop] = reduced["error"] == log_sum  # the largest logit was shifted to 0
         extra = () if segments is None else (segments[start:stop],)
@@ -298,7 +226,7 @@ def row_blocks(logits: torch.Tensor) -> Iterator[slice]:
     return (slice(start, start + rows) for start in range(0, len(logits), max(rows, 1)))
 
 
-def _reduce_rows(
+def reduce_rows(
     logits: torch.Tensor, labels: torch.Tensor, row_statistics: Sequence[str] = ()
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """
@@ -399,7 +327,7 @@ def compute_dtype(rows: torch.Tensor, weight: torch.Tensor) -> torch.dtype:
     return torch.promote_types(rows.dtype, weight.dtype)
 
 
-def _check_labels(labels: torch.Tensor, vocabulary: int) -> None:
+def check_targets(labels: torch.Tensor, vocabulary: int) -> None:
     # on an accelerator the check would wait for the device; there an index error of the gather says the same, later
     if labels.device.type == "cpu":
         check_labels(labels, vocabulary)

@@ -48,7 +48,7 @@ def load_text_model(
     `dtype` is float32 by default: transformers would train a bfloat16 checkpoint in pure bfloat16.
     """
     config = load_config(name, revision=revision, **overrides)
-    return _load_weights(_auto_class(config, task), name, dtype, config=config, revision=revision, **(options or {}))
+    return load_weights(_auto_class(config, task), name, dtype, config=config, revision=revision, **(options or {}))
 
 
 def load_classifier(
@@ -71,7 +71,7 @@ def load_classifier(
     auto_class = AutoModelForImageClassification if images else AutoModelForSequenceClassification
     if type(config) not in auto_class._model_mapping:
         raise UserError(f"A {config.model_type} model cannot classify {'images' if images else 'texts'}.")
-    return _load_weights(auto_class, name, dtype, config=config, subfolder=subfolder, ignore_mismatched_sizes=True)
+    return load_weights(auto_class, name, dtype, config=config, subfolder=subfolder, ignore_mismatched_sizes=True)
 
 
 def load_regressor(name: str, dtype: str = "float32", subfolder: str = "") -> Any:
@@ -79,7 +79,7 @@ def load_regressor(name: str, dtype: str = "float32", subfolder: str = "") -> An
     config = load_config(name, subfolder)
     if not isinstance(config, CLUETabularResNetConfig):
         return load_classifier(name, dtype=dtype, subfolder=subfolder)
-    return _load_weights(CLUETabularResNetForRegression, name, dtype, config=config, subfolder=subfolder)
+    return load_weights(CLUETabularResNetForRegression, name, dtype, config=config, subfolder=subfolder)
 
 
 def load_with_members(name: str, load: Callable[..., Any]) -> Any:
@@ -164,7 +164,8 @@ def parse_overrides(text: str | None) -> dict[str, Any]:
     return parse_settings("config_overrides", text)
 
 
-def _load_weights(model_class: Any, name: str, dtype: str, **settings: Any) -> Any:
+def load_weights(model_class: Any, name: str, dtype: str, **settings: Any) -> Any:
+    """A model of a class of transformers, from the Hub or a folder; nothing but tensors is read."""
     with explained(name, "model"), refusing_pickles(name):
         return model_class.from_pretrained(
             name,

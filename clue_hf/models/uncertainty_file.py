@@ -13,6 +13,8 @@ from ..files import write_json
 
 
 UNCERTAINTY_FILE = "uncertainty.json"
+#: Beside it, what the scorers of a density were fitted to.
+DENSITY_FILE = "density.safetensors"
 VERSION = 1
 
 

@@ -38,7 +38,8 @@ from ..posthoc.saved import (
     stored_passes,
     stored_token_calibrator,
 )
-from ..scorers import CollectionSettings
+from ..scorers import ALL, SCORERS, CollectionSettings, needs_density
+from ..scorers.density import Density
 from .base import SEED, Predictor
 from .classes import ClassPredictor
 from .numbers import NumberPredictor
@@ -105,8 +106,11 @@ def text_predictor(
         _check_stored(calibration.settings)
         scorers, settings = scorers or calibration.scorer, {**calibration.settings, **settings}
     scorers = scorers or "perplexity"
-    if "learned" in ([scorers] if isinstance(scorers, str) else scorers):
+    names = [scorers] if isinstance(scorers, str) else scorers
+    if {"learned", ALL} & set(names):
         settings["learned_score"] = stored_learned_score(name, stored)
+    if any(scorer == ALL or (scorer in SCORERS and needs_density(scorer)) for scorer in names):
+        settings.setdefault("density", Density.load(name, model))
     try:
         predictor = TextPredictor(model, tokenizer, scorers, inputs, **{**trained, **settings})
     except ValueError as error:
@@ -126,7 +130,7 @@ def _check_stored(settings: dict[str, Any]) -> None:
     """Raises where settings that were saved with a model are not those of a collector."""
     defaults = vars(CollectionSettings())
     for name, value in settings.items():
-        types = (str, type(None)) if name == "compat" else type(defaults.get(name))
+        types = (str, type(None)) if defaults.get(name) is None else type(defaults.get(name))
         if name not in defaults or not isinstance(value, types) or isinstance(value, bool):
             raise UserError(
                 f"'settings' in {UNCERTAINTY_FILE} is damaged ({name!r}: {value!r}). Write it anew: clue-hf calibrate."

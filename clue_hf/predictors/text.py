@@ -15,6 +15,7 @@ from ..inputs.base import InputSettings
 from ..inputs.text_rows import as_texts
 from ..posthoc.learned import LearnedScore
 from ..scorers import Batch, Collected, CollectionSettings, Scorer, make_scorers
+from ..scorers.density import Density
 from .base import NOT_FINITE, Answer, Predictor
 
 
@@ -49,15 +50,17 @@ class TextPredictor(Predictor):
         columns: InputSettings | None = None,
         token_calibrator: Any = None,
         learned_score: LearnedScore | None = None,
+        density: Density | None = None,
         **settings: Any,
     ) -> None:
         names = [scorers] if isinstance(scorers, str) else list(scorers)
-        self.model, self.processing_class, self.scorer = model, tokenizer, names[0]
+        self.model, self.processing_class, self.requested = model, tokenizer, names
         self.collection = collection_settings(settings)
-        self.learned_score = learned_score
-        self.scorers, self.collector = make_scorers(
-            model, tokenizer, names, self.collection, token_calibrator, learned_score
+        self.learned_score, self.density = learned_score, density
+        self.scorers, self.collector, self.unavailable = make_scorers(
+            model, tokenizer, names, self.collection, token_calibrator, learned_score, density
         )
+        self.scorer = next(iter(self.scorers))
         self.settings = {name: value for name, value in vars(self.collection).items() if name != "batch_size"}
         self.definitions = {name: scorer.definition for name, scorer in self.scorers.items()}
         self.definition = self.definitions[self.scorer]

@@ -21,6 +21,11 @@ class Scorer(ABC):
     reads: ClassVar[frozenset[str]] = frozenset({"log_probability", "entropy"})
 
     @property
+    def similarities(self) -> frozenset[str]:
+        """How the output and the samples must have been compared: see `clue_hf/scorers/similarity.py`."""
+        return frozenset()
+
+    @property
     def definition(self) -> str:
         """What it is, in words."""
         return " ".join((type(self).__doc__ or "").split())

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import UserError
 from ..functional import check_choice
 from ..settings import check_minimum
+from .similarity import Likeness
 
 
 @dataclass
@@ -25,6 +27,9 @@ class ScoredText:
     confidence: np.ndarray
     correct: np.ndarray
     ended: bool
+    #: the [`~clue_hf.kernels.flatness.flatness`] of each token's distribution, where a scorer of the output needs it
+    uniform_log_ratio: np.ndarray | None = None
+    log_affinity: np.ndarray | None = None
 
     @property
     def length_without_end(self) -> int:
@@ -38,7 +43,13 @@ class Collected:
     output: ScoredText
     #: ln p(y_t | y_<t) of the output's tokens with an empty source
     unconditional: np.ndarray | None = None
+    #: ln p of "True", asked whether the output is a true answer to the source
+    true_log_probability: float | None = None
+    #: the mean over the output's tokens of what the output layer is applied to
+    hidden: np.ndarray | None = None
     samples: list[ScoredText] = field(default_factory=list)
+    #: by the name of a similarity, how alike the output (first) and the samples are
+    likeness: dict[str, Likeness] = field(default_factory=dict)
     #: the reference, if there is one, as the model sees it, and as it does without its token calibrator
     reference: ScoredText | None = None
     uncalibrated_reference: ScoredText | None = None
@@ -76,6 +87,11 @@ class CollectionSettings:
             With K > 0 the probabilities of a text's tokens are the mean over K passes with dropout active; what is
             generated and sampled stays as it is. All texts share the masks of the K passes, so that the scores of a
             text do not depend on its batch.
+        similarity (`str`, *optional*):
+            How texts are compared by the scorers that do: `"exact"`, `"jaccard"`, `"rougeL"`, or a model by Hub id or
+            folder, see `clue_hf/scorers/similarity.py`. By default each scorer has its own.
+        similarity_threshold (`float`):
+            Similarity from which on two texts count as the same (`semantic_entropy`).
         compat (`str`, *optional*):
             `"lm-polygraph"`: as LM-Polygraph 0.7.0 computes it, see `clue_hf/scorers/compat.py`.
         seed (`int`):
@@ -92,6 +108,8 @@ class CollectionSettings:
     source_prefix: str = ""
     pmi_source: str = "empty"
     mc_samples: int = 0
+    similarity: str | None = None
+    similarity_threshold: float = 0.9
     compat: str | None = None
     batch_size: int = 16
     seed: int = 42
@@ -100,6 +118,8 @@ class CollectionSettings:
         for name in ("max_new_tokens", "max_source_length", "num_samples", "batch_size"):
             check_minimum(1, **{name: getattr(self, name)})
         check_minimum(0, mc_samples=self.mc_samples)
+        if not 0 < self.similarity_threshold <= 1:
+            raise UserError(f"`similarity_threshold` must be above 0 and at most 1, not {self.similarity_threshold}.")
         check_choice("pmi_source", self.pmi_source, ("empty", "prefix"))
         if self.compat is not None:
             check_choice("compat", self.compat, ("lm-polygraph",))

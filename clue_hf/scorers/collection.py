@@ -8,7 +8,7 @@ per token are kept, never a distribution over the vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,15 +17,19 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils.logging import tqdm
 
+from ..errors import UserError
 from ..inputs.text import IGNORED, encode_sources, encode_targets
 from ..kernels.fused_linear import Temperature
 from ..models.kind import unwrap
 from ..models.mc_dropout import active_dropout
 from ..models.tokenizer import with_padding
 from ..tasks import TextTask
+from .by_similarity import compare_texts
 from .collected import Batch, Collected, CollectionSettings, ScoredText
 from .decoding import Decoder, decodes_plainly
 from .sampling import sampler, stream_seed, warper
+from .similarity import load_similarity
+from .truth import truth_question
 
 
 #: Number of the stream of a sampled output, which is not one of the samples 0, 1, 2 ...
@@ -44,12 +48,14 @@ class Collector:
         tokenizer ([`~transformers.PreTrainedTokenizerBase`]):
             Its tokenizer.
         needs (`set[str]`):
-            `"samples"`, `"unconditional"`, both or none.
+            `"samples"`, `"unconditional"`, `"flatness"`, `"p_true"`, `"hidden"`: any of them or none.
         settings ([`CollectionSettings`], *optional*):
             How to generate.
         temperature (`Callable`, *optional*):
             A [`~clue_hf.posthoc.token_temperature.TokenTemperature`] or head: all probabilities are those of the
             logits divided by it. What is decoded greedily or by beams stays the same.
+        similarities (`Iterable[str]`, *optional*):
+            How to compare the output with the samples, and these with each other.
     """
 
     def __init__(
@@ -59,12 +65,15 @@ class Collector:
         needs: set[str] | frozenset[str],
         settings: CollectionSettings | None = None,
         temperature: Temperature | None = None,
+        similarities: Iterable[str] = (),
     ) -> None:
         self.model, self.tokenizer = model, with_padding(tokenizer)
         self.needs, self.settings, self.temperature = needs, settings or CollectionSettings(), temperature
         self.task = TextTask(model, tokenizer=self.tokenizer)
         self.is_seq2seq = self.task.kind == "seq2seq"
         self._own_loop: bool | None = None
+        threshold, device = self.settings.similarity_threshold, unwrap(model).device
+        self.similarities = {name: load_similarity(name, threshold, device) for name in similarities}
 
     def collect(
         self,
@@ -123,8 +132,14 @@ class Collector:
             if "unconditional" in self.needs:
                 for entry, values in zip(collected, self._unconditional(outputs), strict=True):
                     entry.unconditional = values
+            if "hidden" in self.needs:
+                for entry, vector in zip(collected, self._pooled(context, outputs), strict=True):
+                    entry.hidden = vector
+            if "p_true" in self.needs:
+                self._ask_for_truth(collected, batch)
             if "samples" in self.needs and not collected[0].samples:
                 self._add_samples(collected, context, batch)
+            compare_texts(collected, self.similarities)
         finally:
             self.model.train(was_training)
         return collected
@@ -136,6 +151,14 @@ class Collector:
         inputs = self._teacher_forced(self._read(batch.prompts), self._encode_targets(references))
         hidden, labels, place = self.task.head_inputs(self.model, inputs)
         return hidden, labels, torch.tensor(batch.rows, device=place.device)[place]
+
+    @torch.no_grad()
+    def pooled_references(self, batch: Batch, references: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """The mean over each reference's tokens of what the output layer is applied to; the same without sources."""
+        self.model.eval()
+        tokens, nothing = self._encode_targets(references), [self._empty_source()] * len(references)
+        with_source, without = (self._pooled(self._read(prompts), tokens) for prompts in (batch.prompts, nothing))
+        return with_source, without
 
     @torch.no_grad()
     def reference_logits(self, batch: Batch, references: Sequence[str]) -> torch.Tensor:
@@ -177,7 +200,8 @@ class Collector:
         first: list[int | None] = [None] if greedy else []
         seeds = [[*first, *self._sample_seeds(prompt, count)] for prompt in batch.prompts]
         limit, warp = self.settings.max_new_tokens, warper(**self._sampling())
-        decoder = Decoder(self.model, self._end_tokens(), self.tokenizer.pad_token_id, limit, warp, self.temperature)
+        calibration = (self.temperature, "flatness" in self.needs)
+        decoder = Decoder(self.model, self._end_tokens(), self.tokenizer.pad_token_id, limit, warp, *calibration)
         return [[self._scored_text(*text) for text in texts] for texts in decoder.decode(context, seeds)]
 
     def _decoding(self, batch: Batch) -> dict[str, Any]:
@@ -193,6 +217,24 @@ class Collector:
         """ln p(y_t | y_<t) of each output under the empty source."""
         nothing = self._read([self._empty_source()] * len(outputs))
         return [scored.log_probability for scored in self._score(nothing, outputs)]
+
+    def _ask_for_truth(self, collected: list[Collected], batch: Batch) -> None:
+        """How probable it is to the model that its output is a true answer to the source."""
+        asked = [
+            truth_question(self.tokenizer, prompt, entry.output.text)
+            for entry, prompt in zip(collected, batch.prompts, strict=True)
+        ]
+        questions, answers = map(list, zip(*asked, strict=True))
+        try:
+            scored = self._score(self._read(questions), answers)
+        except IndexError as error:  # an embedding of positions that has come to its end
+            limit = getattr(unwrap(self.model).config, "max_position_embeddings", "")
+            raise UserError(
+                f"A question of `p_true` is longer than the {limit} positions of the model: lower max_source_length, "
+                "or leave out `p_true`."
+            ) from error
+        for entry, text in zip(collected, scored, strict=True):
+            entry.true_log_probability = float(text.log_probability.sum())
 
     def _add_references(
         self, collected: list[Collected], context: dict[str, Any], references: list[list[int]]
@@ -284,7 +326,8 @@ class Collector:
         passes: int = 1,
     ) -> list[list[ScoredText]]:
         """Log-probability and entropy of each token by each temperature, from a teacher-forced pass."""
-        described = self.task.describe_each(self.model, self._teacher_forced(context, outputs), temperatures, passes)
+        inputs, with_flatness = self._teacher_forced(context, outputs), "flatness" in self.needs
+        described = self.task.describe_each(self.model, inputs, temperatures, passes, with_flatness)
         # where the labels of each row begin: a causal model reads the prompt before them, and predicts one ahead
         starts = [0 if self.is_seq2seq else len(prompt) - 1 for prompt in context["prompts"]]
         return [
@@ -294,6 +337,12 @@ class Collector:
             ]
             for rows in described
         ]
+
+    def _pooled(self, context: dict[str, Any], outputs: list[list[int]]) -> np.ndarray:
+        """The mean over the tokens of each output of what the output layer is applied to: (outputs, features)."""
+        hidden, _, row = self.task.head_inputs(self.model, self._teacher_forced(context, outputs))
+        sums = hidden.new_zeros(len(outputs), hidden.shape[1], dtype=torch.float64).index_add_(0, row, hidden.double())
+        return (sums / row.bincount(minlength=len(outputs)).clamp(min=1).unsqueeze(1)).cpu().numpy()
 
     def _teacher_forced(self, context: dict[str, Any], outputs: list[list[int]]) -> dict[str, Any]:
         """Model inputs that have the outputs as labels; a causal model reads prompt and output as one text."""
@@ -319,8 +368,8 @@ class Collector:
     def _scored_text(self, tokens: list[int], described: np.ndarray) -> ScoredText:
         text = str(self.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
         ended = bool(tokens) and tokens[-1] in self._end_tokens()
-        error, entropy, confidence, correct = described.T
-        return ScoredText(text, tokens, -error, entropy, confidence, correct, ended)
+        error, entropy, confidence, correct, *flatness = described.T
+        return ScoredText(text, tokens, -error, entropy, confidence, correct, ended, *flatness)
 
     def _until_end(self, tokens: list[int]) -> list[int]:
         """The tokens up to and with the first end token: what follows is padding."""

@@ -6,21 +6,30 @@ Ours differ on purpose. Theirs, reproduced here as they are at batch size 1 (the
   before probabilities are taken; samples come from the 50 most probable tokens;
 - `pmi`: the encoder reads the generated text instead of nothing, the decoder reads it without a start token, and m_t
   is read late, after y_t and y_{t+1}: the probability that y_t comes again; the first token has none;
-- `cpmi`: the same, with the two values of its authors the wrong way round.
+- `cpmi`: the same, with the two values of its authors the wrong way round;
+- `renyi_divergence`, `fisher_rao`: the divergences themselves, which are highest where the model is most certain;
+- `semantic_entropy`: a sample that is drawn several times adds its probability to that of its group each time.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
 from ..kernels import logit_statistics
+from ..kernels.flatness import FLATNESS
 from ..kernels.fused_linear import Temperature
-from .collected import ScoredText
+from ..models.kind import unwrap
+from .base import Scorer
+from .by_similarity import SemanticEntropy
+from .collected import Collected, ScoredText
 from .collection import Collector
-from .formulas import ConditionalPointwiseMutualInformation
+from .density import Density
+from .formulas import ConditionalPointwiseMutualInformation, FisherRao, RenyiDivergence, make_scorer
 
 
 #: Tokens that must come before the end.
@@ -34,6 +43,42 @@ class PolygraphConditionalMutualInformation(ConditionalPointwiseMutualInformatio
 
     def __init__(self) -> None:
         super().__init__(cpmi_lambda=3.599, cpmi_tau=0.0656)
+
+
+@dataclass(frozen=True)
+class PolygraphRenyiDivergence(RenyiDivergence):
+    """`renyi_divergence` of LM-Polygraph 0.7.0: the divergence itself, highest for certain texts, minus `2 ln V`."""
+
+    vocabulary: int
+
+    def score(self, collected: Collected) -> float:
+        return -super().score(collected) - 2 * math.log(self.vocabulary)
+
+
+class PolygraphFisherRao(FisherRao):
+    """`fisher_rao` of LM-Polygraph 0.7.0: the distance itself, highest for certain texts."""
+
+    def score(self, collected: Collected) -> float:
+        return -super().score(collected)
+
+
+class PolygraphSemanticEntropy(SemanticEntropy):
+    """`semantic_entropy` of LM-Polygraph 0.7.0: a sample that is drawn twice counts twice in `p(c_s)`."""
+
+    def _identity(self, number: int, sample: ScoredText) -> int:
+        return number
+
+
+def polygraph_scorer(name: str, similarity: str | None, density: Density | None, model: Any) -> Scorer:
+    """A scorer by its name, as LM-Polygraph 0.7.0 has it; those of a density are ours."""
+    scorer = make_scorer(name, similarity, density)
+    if name == "cpmi":
+        return PolygraphConditionalMutualInformation()
+    if name == "renyi_divergence":
+        return PolygraphRenyiDivergence(len(unwrap(model).get_output_embeddings().weight))
+    if name == "fisher_rao":
+        return PolygraphFisherRao()
+    return PolygraphSemanticEntropy(scorer.similarity) if isinstance(scorer, SemanticEntropy) else scorer
 
 
 class PolygraphCollector(Collector):
@@ -64,8 +109,10 @@ class PolygraphCollector(Collector):
         beginnings = self._first_tokens(context, outputs)
         for text, first in ((text, first) for scored in each for text, first in zip(scored, beginnings, strict=True)):
             count = len(first)
-            error, text.entropy[:count], text.confidence[:count], text.correct[:count] = first.T
+            error, text.entropy[:count], text.confidence[:count], text.correct[:count], *flatness = first.T
             text.log_probability[:count] = -error
+            for name, values in zip(FLATNESS, flatness, strict=False):
+                getattr(text, name)[:count] = values
         return each
 
     def _first_tokens(self, context: dict[str, Any], outputs: list[list[int]]) -> list[np.ndarray]:
@@ -75,7 +122,8 @@ class PolygraphCollector(Collector):
         logits, kept = self.task.logits(self.model, inputs, labels), labels[labels != -100]
         for end in self._end_tokens():
             logits[:, end] = logits.min(-1).values
-        statistics = torch.stack([column.float() for column in logit_statistics(logits, kept)], -1)
+        described = logit_statistics(logits, kept, with_flatness="flatness" in self.needs)
+        statistics = torch.stack([column.float() for column in described], -1)
         return np.split(statistics.double().cpu().numpy(), np.cumsum([len(tokens) for tokens in beginnings])[:-1])
 
     def _unconditional(self, outputs: list[list[int]]) -> list[np.ndarray]:

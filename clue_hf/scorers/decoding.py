@@ -23,6 +23,7 @@ from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessorList
 from transformers.modeling_outputs import BaseModelOutput
 
 from ..errors import UserError
+from ..kernels.flatness import flatness
 from ..kernels.fused_linear import BLOCK_ELEMENTS, CHUNK_SIZE, Temperature, compute_dtype, linear_logits, shift_
 from ..kernels.largest import argmax_rows
 from ..models.kind import unwrap
@@ -124,9 +125,11 @@ def choose(
     processed: torch.Tensor | None = None,
     temperature: Temperature | None = None,
     hidden: torch.Tensor | None = None,
+    with_flatness: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """
     A token per row, and its error, the entropy, the best token's probability and whether this is it: (rows, 4).
+    `with_flatness` adds the [`~clue_hf.kernels.flatness.flatness`] of the greedy rows, NaN for the others: (rows, 6).
 
     An exponential race: the token with the smallest `noise / probability` is a draw from the probabilities.
 
@@ -148,7 +151,7 @@ def choose(
     rows, vocabulary = logits.shape
     groups, width = groups_of(vocabulary)
     tokens = torch.empty(rows, dtype=torch.long, device=logits.device)
-    statistics = torch.empty(rows, 4, device=logits.device)
+    statistics = torch.full((rows, 6 if with_flatness else 4), math.nan, device=logits.device)
     size = rows if logits.is_cuda else max(1, BLOCK_ELEMENTS // vocabulary)
     padded = logits.new_zeros(min(size, rows), groups * width)
     for start in range(0, rows, size):
@@ -163,6 +166,8 @@ def choose(
             for part in (shifted,) if source is shifted else (shifted, source):
                 part.mul_(inverse)
         warped = source if warp is None else warp(source.clone())
+        if with_flatness:
+            statistics[block, 4:][greedy[block]] = flatness(shifted[greedy[block]]).to(statistics)
         torch.exp(shifted.clamp_(min=MIN_LOG_RATIO), out=likely)
         total = likely.sum(-1)
         if greedy[block].all():
@@ -181,7 +186,8 @@ def choose(
         tokens[block] = token
         weighted = shifted.mul_(likely).sum(-1)  # in place: a third array would not fit into the cache
         entropy = (log_sum - weighted / total).clamp(min=0)
-        statistics[block] = torch.stack([log_sum - chosen, entropy, (-log_sum).exp(), (chosen == 0).to(entropy)], -1)
+        columns = [log_sum - chosen, entropy, (-log_sum).exp(), (chosen == 0).to(entropy)]
+        statistics[block, :4] = torch.stack(columns, -1)
     return tokens, statistics
 
 
@@ -196,10 +202,11 @@ class Decoder:
         max_new_tokens: int,
         warp: Warper | None = None,
         temperature: Temperature | None = None,
+        with_flatness: bool = False,
     ) -> None:
         self.model, self.base, self.head = model, unwrap(model), read_head(unwrap(model))
         self.device, self.pad, self.max_new_tokens, self.warp = self.head.weight.device, pad, max_new_tokens, warp
-        self.temperature = temperature
+        self.temperature, self.with_flatness = temperature, with_flatness
         self.ends = torch.tensor(sorted(ends), device=self.device)
         self.dtype = compute_dtype(self.base.get_input_embeddings().weight, self.head.weight)
         self.accepted = inspect.signature(self.base.forward).parameters
@@ -294,8 +301,8 @@ class Decoder:
             chunk = hidden[rows].to(self.dtype)
             logits = linear_logits(chunk, weight, bias, buffer)
             processed: Any = processors(tokens_so_far[rows], logits.clone()) if processors else None  # type: ignore
-            chosen = choose(logits, noise[rows], greedy[rows], self.warp, processed, self.temperature, chunk)
-            parts.append(chosen)
+            calibration = (self.temperature, chunk, self.with_flatness)
+            parts.append(choose(logits, noise[rows], greedy[rows], self.warp, processed, *calibration))
         tokens, statistics = map(torch.cat, zip(*parts, strict=True))
         return tokens, statistics
 

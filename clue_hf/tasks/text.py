@@ -163,16 +163,26 @@ class TextTask(Task):
 
     @torch.no_grad()
     def describe_each(
-        self, model: nn.Module, inputs: dict[str, Any], temperatures: Sequence[Temperature | None], passes: int = 1
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        temperatures: Sequence[Temperature | None],
+        passes: int = 1,
+        with_flatness: bool = False,
     ) -> list[torch.Tensor]:
-        """The same by each of several temperatures (`None`: the model's own), from one pass of the model."""
+        """
+        The same by each of several temperatures (`None`: the model's own), from one pass of the model; with two more
+        columns, the [`~clue_hf.kernels.flatness.flatness`], where they are asked for.
+        """
         base = unwrap(model)
         inputs, labels = self.split_labels(base, inputs)
         kept = labels != -100
         if self.may_fuse(model, inputs):
             head = read_head(base)
             hidden = torch.stack([self._hidden(model, base, inputs, labels)[kept] for _ in range(passes)])
-            each = statistics_by_temperature(hidden, head.weight, labels[kept], temperatures, bias=head.bias)
+            each = statistics_by_temperature(
+                hidden, head.weight, labels[kept], temperatures, bias=head.bias, with_flatness=with_flatness
+            )
         else:
             sums: dict[int, torch.Tensor] = {}
             for _ in range(passes):
@@ -180,7 +190,10 @@ class TextTask(Task):
                 for number, temperature in enumerate(temperatures):
                     more = divided(logits.clone(), None, temperature).log_softmax(-1)
                     sums[number] = torch.logaddexp(sums[number], more) if number in sums else more
-            each = [logit_statistics(sums[number], labels[kept]) for number in range(len(temperatures))]
+            each = [
+                logit_statistics(sums[number], labels[kept], with_flatness=with_flatness)
+                for number in range(len(temperatures))
+            ]
         return [describe_items(kept, statistics) for statistics in each]
 
     def head_inputs(self, model: nn.Module, inputs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -46,10 +46,10 @@ def make_report(examples, **description):
     return EvaluationReport(examples, metrics, {"model": "a model", "data": "some data", **description})
 
 
-def usual_report(n=120, seed=0):
+def usual_report(n=120, seed=0, noises=(("msp", 0.2), ("pmi", 0.8), ("own", 3.0))):
     rng = np.random.default_rng(seed)
     quality = rng.beta(2, 1, n).round(6)
-    scores = {name: noise * rng.normal(size=n) - quality for name, noise in (("msp", 0.2), ("pmi", 0.8), ("own", 3.0))}
+    scores = {name: noise * rng.normal(size=n) - quality for name, noise in noises}
     words = ["red", "green", "blue", "old", "new", "house", "garden", "river", "walks", "sleeps"]
     texts = [[" ".join(rng.choice(words, 6)) for _ in range(3)] for _ in range(n)]
     return make_report(

@@ -5,6 +5,7 @@ from peft import LoraConfig, get_peft_model
 from scipy.stats import chisquare
 
 from clue_hf import UserError, generate_with_uncertainty
+from clue_hf.kernels.flatness import FLATNESS
 from clue_hf.posthoc.token_temperature import TemperatureHead, TokenTemperature
 from clue_hf.scorers import CollectionSettings, Collector, decoding
 from clue_hf.scorers.decoding import Streams, choose, decodes_plainly, groups_of
@@ -173,6 +174,21 @@ def test_a_token_calibrator_changes_probabilities_and_no_outputs(kind, beams, ca
 def with_adapter(model, kind):
     targets = ["q", "v"] if kind == "t5" else ["q_proj", "v_proj"]
     return get_peft_model(model, LoraConfig(target_modules=targets, init_lora_weights=False))
+
+
+@pytest.mark.parametrize("calibrator", [None, *TOKEN_CALIBRATORS.values()], ids=["none", *TOKEN_CALIBRATORS])
+def test_the_flatness_of_the_loop_is_that_of_a_pass_over_the_text(calibrator):
+    settings = CollectionSettings(max_new_tokens=9, num_samples=2)
+    fast, slow = (
+        Collector(make_model("t5"), make_tokenizer(), needs, settings, calibrator)
+        for needs in ({"samples", "flatness"}, {"flatness"})
+    )
+    slow._own_loop = False
+    for entry, other in zip(fast.collect(SENTENCES), slow.collect(SENTENCES), strict=True):
+        for name in FLATNESS:
+            expected = getattr(other.output, name)
+            assert getattr(entry.output, name) == pytest.approx(expected, rel=1e-5, abs=1e-5)
+            assert (expected < -1e-3).all()
 
 
 @pytest.mark.parametrize("kind", ["t5", "llama"])

@@ -13,10 +13,13 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from clue_hf import generate_with_uncertainty
 from clue_hf.metrics.rejection import prediction_rejection_ratio, rejection_area_minmax
+from clue_hf.scorers import SCORERS, CollectionSettings, make_scorers
+from clue_hf.scorers.by_similarity import compare_texts
 
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "lm_polygraph"
 RECORDED = json.loads((FIXTURES / "recorded.json").read_text(encoding="utf-8"))
+SAMPLES = json.loads((FIXTURES / "samples.json").read_text(encoding="utf-8"))
 ALIKE, UNLIKE = ["msp", "perplexity", "mean_token_entropy"], ["pmi", "cpmi"]
 TOLERANCE = 1e-4
 # lm-polygraph's CPMI defaults: the values of the method's authors the wrong way round
@@ -128,3 +131,49 @@ def test_same_rejection_metrics(name, max_rejection):
     assert ratio == pytest.approx(normalized, rel=0, abs=2e-3)
     shuffled = recorded["random"][key]
     assert (area - shuffled) / (oracle - shuffled) == pytest.approx(normalized, rel=0, abs=2e-6)
+
+
+def collected_from(trained, samples, compat=None):
+    """Our outputs for the first sources, and the recorded samples as we see them."""
+    settings = CollectionSettings(max_new_tokens=RECORDED["settings"]["max_new_tokens"], compat=compat, batch_size=8)
+    names = [name for name in samples["scores"] if name in SCORERS]
+    scorers, collector, _ = make_scorers(*trained, names, settings)
+    collector.needs = collector.needs - {"samples"}
+    entries = {}
+    for batch in collector.plan(RECORDED["sources"][: len(samples["tokens"])]):
+        for row, prompt, entry in zip(batch.rows, batch.prompts, collector.collect_batch(batch), strict=True):
+            tokens = samples["tokens"][row]
+            entry.samples = collector._score(collector._read([prompt] * len(tokens)), tokens)
+            entries[row] = entry
+    entries = [entries[row] for row in range(len(entries))]
+    compare_texts(entries, collector.similarities)
+    return entries, scorers
+
+
+@pytest.fixture(scope="module", params=[None, "lm-polygraph"], ids=["ours", "compat"])
+def sampled(request, trained):
+    with torch.no_grad():
+        return request.param, *collected_from(trained, SAMPLES, request.param)
+
+
+def test_the_samples_are_the_recorded_ones(sampled):
+    texts = [[sample.text for sample in entry.samples] for entry in sampled[1]]
+    assert texts == [[text.strip() for text in row] for row in SAMPLES["texts"]]
+    assert len({text for row in texts for text in row}) > len(texts)  # they differ
+    assert any(len(set(row)) < len(row) for row in texts)  # and come again
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLES["scores"] if name in SCORERS])
+def test_scores_of_distributions_and_samples(sampled, name):
+    mode, entries, scorers = sampled
+    ours, theirs = np.array([scorers[name].score(entry) for entry in entries]), np.array(SAMPLES["scores"][name])
+    if mode is None and name == "semantic_entropy":  # ours does not count a sample twice: one of their options
+        theirs = np.array(SAMPLES["scores"]["semantic_entropy of distinct samples"])
+    tolerance = TOLERANCE
+    if mode is None and name in ("self_certainty", "renyi_divergence", "fisher_rao"):
+        tolerance = 0.05  # at the first two steps they lower the end token, which all tokens count here
+        if name != "self_certainty":  # theirs is the divergence itself, which is largest for certain texts
+            assert np.corrcoef(ours, theirs)[0, 1] < -0.99
+            theirs = -theirs - (2 * np.log(400) if name == "renyi_divergence" else 0)
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance)
+    assert np.ptp(theirs) > 100 * TOLERANCE

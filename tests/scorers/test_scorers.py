@@ -2,18 +2,23 @@
 
 import itertools
 import math
+import re
 
 import numpy as np
 import pytest
 import torch
 from helpers import CAUSAL, SENTENCES, TRANSLATIONS, VOCABULARY, make_model, make_tokenizer
+from learned_scores import linear_score
 
-from clue_hf import generate_with_uncertainty, score_with_uncertainty
+from clue_hf import UserError, generate_with_uncertainty, score_with_uncertainty
+from clue_hf.predictors.text import TextPredictor
 from clue_hf.scorers import DEFAULT_SCORERS, SCORERS, CollectionSettings, Collector
 
 
 KINDS = ["t5", "bart", "gpt2", "llama"]
-EVERYTHING = frozenset({"samples", "unconditional"})
+#: Enough for the question of `p_true` in single letters.
+POSITIONS = {"gpt2": {"n_positions": 512}}
+EVERYTHING = frozenset({"samples", "unconditional", "flatness"})
 
 
 def tokenizer_for(kind):
@@ -54,6 +59,8 @@ def test_scores_by_the_formulas(kind):
             rows = own_log_probabilities(model, kind, ids, sample.tokens)
             ended = sample.tokens[-1] == model.config.eos_token_id
             sums.append((float(rows[range(len(sample.tokens)), sample.tokens].sum()), len(sample.tokens) - ended))
+        size = full.shape[1]
+        roots = (full / 2).softmax(-1).sqrt().sum(-1).numpy() / math.sqrt(size)
         expected = {
             "msp": -chosen.sum(),
             "perplexity": -chosen.mean(),
@@ -63,7 +70,13 @@ def test_scores_by_the_formulas(kind):
             "pmi": -(chosen - alone).mean(),
             "cpmi": -(chosen - 0.0656 * (entropy >= 3.599) * alone).mean(),
         }
-        found = {name: SCORERS[name]().score(entry) for name in DEFAULT_SCORERS}
+        expected |= {
+            "max_token_entropy": entropy.max(),
+            "self_certainty": float((full.mean(-1) + math.log(size)).mean()),
+            "renyi_divergence": 2 * np.log(roots).mean(),
+            "fisher_rao": -(2 / np.pi * np.arccos(roots)).mean(),
+        }
+        found = {name: SCORERS[name]().score(entry) for name in expected}
         assert found == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
@@ -80,21 +93,19 @@ def test_the_output_is_what_generate_gives(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_do_not_depend_on_batch_size_padding_or_order(kind):
     sources = [*SENTENCES[:4], "the old cat eats an apple . " * 3]
-    model, tokenizer = make_model(kind), tokenizer_for(kind)
+    model, tokenizer = make_model(kind, **POSITIONS.get(kind, {})), tokenizer_for(kind)
 
     def run(texts, batch_size, names):
         return generate_with_uncertainty(
             model, tokenizer, texts, names, max_new_tokens=7, batch_size=batch_size, num_samples=3
         )
 
-    for one, five in zip(run(sources, 1, list(DEFAULT_SCORERS)), run(sources, 5, list(DEFAULT_SCORERS)), strict=True):
-        assert one.text == five.text
-        assert one.scores == pytest.approx(five.scores, rel=1e-5, abs=1e-5)
-    for one, other in zip(
-        run(sources, 1, list(DEFAULT_SCORERS)), run(sources[::-1], 3, list(DEFAULT_SCORERS))[::-1], strict=True
-    ):
-        assert one.text == other.text
-        assert one.scores == pytest.approx(other.scores, rel=1e-5, abs=1e-5)
+    alone = run(sources, 1, ["all"])
+    assert set(DEFAULT_SCORERS) < set(alone[0].scores) <= set(SCORERS)
+    for together in (run(sources, 5, ["all"]), run(sources[::-1], 3, ["all"])[::-1]):
+        for one, other in zip(alone, together, strict=True):
+            assert one.text == other.text
+            assert one.scores == pytest.approx(other.scores, rel=1e-5, abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["t5", "gpt2"])
@@ -187,12 +198,45 @@ def test_a_model_that_does_not_look_at_the_source_has_no_mutual_information():
 def test_an_output_that_ends_at_once_is_kept_with_finite_scores():
     model, tokenizer = make_model("t5"), tokenizer_for("t5")
     model.generation_config.forced_eos_token_id = 1
-    outputs = generate_with_uncertainty(
-        model, tokenizer, SENTENCES, list(DEFAULT_SCORERS), max_new_tokens=1, num_samples=2
-    )
+    outputs = generate_with_uncertainty(model, tokenizer, SENTENCES, ["all"], max_new_tokens=1, num_samples=1)
     assert len(outputs) == len(SENTENCES)
     assert all(output.text == "" for output in outputs)
     assert all(math.isfinite(score) for output in outputs for score in output.scores.values())
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_whether_the_model_believes_its_output(kind):
+    model, tokenizer = make_model(kind, **POSITIONS.get(kind, {})), tokenizer_for(kind)
+    for source, output in zip(
+        SENTENCES, generate_with_uncertainty(model, tokenizer, SENTENCES, ["p_true"], max_new_tokens=5), strict=True
+    ):
+        read = tokenizer.decode(tokenizer(source)["input_ids"], skip_special_tokens=True)
+        question = (
+            f"Question: {read}\n Possible answer:{output.text}\n Is the possible answer:\n (A) True\n (B) False\n"
+        )
+        asked, answered = (tokenizer(f"{question} The possible answer is:{end}")["input_ids"] for end in ("", " True"))
+        assert answered[: len(asked)] == asked
+        answer = answered[len(asked) :]
+        full = own_log_probabilities(model, kind, asked, answer)
+        assert output.uncertainty == pytest.approx(-float(full[range(len(answer)), answer].sum()), rel=1e-4)
+    if kind == "gpt2":
+        with pytest.raises(UserError, match="longer than the 64 positions of the model.*leave out `p_true`"):
+            generate_with_uncertainty(make_model(kind), tokenizer, SENTENCES, ["p_true"], max_new_tokens=5)
+
+
+@pytest.mark.parametrize("kind", ["t5", "gpt2"])
+def test_all_scorers_that_can_run(kind):
+    settings = {"max_new_tokens": 3, "num_samples": 2}
+    predictor = TextPredictor(make_model(kind), tokenizer_for(kind), "all", **settings)
+    assert sorted([*predictor.scorers, *predictor.unavailable]) == sorted(SCORERS)
+    assert "clue-hf calibrate" in predictor.unavailable["learned"]
+    assert ("p_true" in predictor.scorers) == (kind in CAUSAL)
+    for name, reason in predictor.unavailable.items():
+        with pytest.raises(UserError, match=re.escape(f"The scorer {name!r} cannot run: {reason}.")):
+            TextPredictor(make_model(kind), tokenizer_for(kind), ["msp", name], **settings)
+    fitted = TextPredictor(make_model(kind), tokenizer_for(kind), "all", learned_score=linear_score({}), **settings)
+    assert "learned" in fitted.scorers
+    assert "learned" not in fitted.unavailable
 
 
 def test_samples_are_repeatable_and_leave_the_generator_alone():

@@ -10,6 +10,7 @@ from operator import length_hint
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate.utils import broadcast_object_list, gather_object
 from transformers.utils.logging import tqdm
 
@@ -19,8 +20,12 @@ from ...metrics import find_quality, interval_description, quality_signature
 from ...posthoc.learned import LearnedScore
 from ...predictors.text import TextPredictor, collection_settings, finite_scores
 from ...processes import PartialState, process_state
-from ...scorers import DEFAULT_SCORERS, SCORERS, Batch, Scorer
+from ...scorers import ALL, DEFAULT_SCORERS, SCORERS, Batch, Scorer
+from ...scorers.by_similarity import compare_texts
+from ...scorers.density import Density
+from ...scorers.formulas import make_scorer
 from ...scorers.outside import OutsideText
+from ...scorers.similarity import Similarity, load_similarity
 from ...versions import package_versions
 from .examples import Example, ExampleLog, logged_texts
 from .judging import Row, judge, judged_against, make_example, read_rows
@@ -43,7 +48,7 @@ class UncertaintyEvaluator:
             A sequence-to-sequence or causal language model, trained with CLUE or not, and its tokenizer. Inside a
             [`CLUETrainer`] they are not needed: it sets its own.
         scorers (`Sequence[str]`, *optional*):
-            Names in [`~clue_hf.scorers.SCORERS`]; all but `learned` by default.
+            Names in [`~clue_hf.scorers.SCORERS`], or `["all"]` for all that can run; seven by default.
         quality (`str` or `Sequence[str]`, *optional*, defaults to `"bleu"`):
             Quality metrics of the outputs: names in [`~clue_hf.metrics.QUALITIES`], `evaluate:NAME_OR_PATH`,
             `module:function`, or `column:NAME`, a quality that comes with the data. The first is the primary one,
@@ -54,6 +59,8 @@ class UncertaintyEvaluator:
             Maximum number of rows to evaluate.
         learned_score ([`~clue_hf.posthoc.learned.LearnedScore`], *optional*):
             What the scorer `learned` needs; the single scorer that it is compared with is added to the scorers.
+        density ([`~clue_hf.scorers.density.Density`], *optional*):
+            What `mahalanobis`, `relative_mahalanobis` and `rde` need.
         settings:
             Fields of [`~clue_hf.scorers.CollectionSettings`] (`max_new_tokens`, `batch_size`, `num_samples` ...);
             everything else goes to `generate` (`num_beams` ...).
@@ -77,11 +84,12 @@ class UncertaintyEvaluator:
         max_rows: int | None = None,
         token_calibrator: Any = None,
         learned_score: LearnedScore | None = None,
+        density: Density | None = None,
         **settings: Any,
     ) -> None:
         self.qualities = [quality] if isinstance(quality, str) else list(quality)
         for name in scorers:
-            check_choice("scorers", name, SCORERS)
+            check_choice("scorers", name, (*SCORERS, ALL))
         for name in self.qualities:
             find_quality(name)
         if not scorers or not self.qualities:
@@ -89,8 +97,9 @@ class UncertaintyEvaluator:
         self.scorer_names, self.resamples, self.max_rows = list(scorers), resamples, max_rows
         self.settings = collection_settings(settings)
         self.model, self.tokenizer, self.token_calibrator = model, tokenizer, token_calibrator
-        self.learned_score = learned_score if "learned" in scorers else None
-        if self.learned_score is not None and self.learned_score.single not in scorers:
+        self.density = density
+        self.learned_score = learned_score if {"learned", ALL} & set(scorers) else None
+        if self.learned_score is not None and not {self.learned_score.single, ALL} & set(scorers):
             self.scorer_names.append(self.learned_score.single)  # what it is compared with
 
     @classmethod
@@ -98,11 +107,9 @@ class UncertaintyEvaluator:
         cls, predictor: TextPredictor, quality: str | Sequence[str] = "bleu", resamples: int = 2000
     ) -> UncertaintyEvaluator:
         """An evaluator of a model that was loaded with its settings."""
-        fitted = {"token_calibrator": predictor.token_calibrator, "learned_score": predictor.learned_score}
+        fitted = {name: getattr(predictor, name) for name in ("token_calibrator", "learned_score", "density")}
         settings = {**vars(predictor.collection), **fitted}
-        return cls(
-            predictor.model, predictor.processing_class, list(predictor.scorers), quality, resamples, **settings
-        )
+        return cls(predictor.model, predictor.processing_class, predictor.requested, quality, resamples, **settings)
 
     def evaluate(
         self,
@@ -143,8 +150,10 @@ class UncertaintyEvaluator:
             self.scorer_names,
             token_calibrator=self.token_calibrator,
             learned_score=self.learned_score,
+            density=self.density,
             **vars(self.settings),
         )
+        self.scorer_names = list(self.predictor.scorers)
         state = process_state()
         description = description or {}
         description = {**description, **self._description(description.get("model"))}
@@ -203,10 +212,13 @@ class UncertaintyEvaluator:
         report = UncertaintyEvaluator(quality="exact_match").evaluate_outputs(rows)
         ```
         """
-        texts = OutsideTexts(
-            rows, self.qualities, self.scorer_names, source_column, target_column, bad_rows, self.max_rows
-        )
-        scorers = {name: SCORERS[name]() for name in self.scorer_names if name not in texts.unavailable}
+        names = list(SCORERS) if ALL in self.scorer_names else self.scorer_names
+        texts = OutsideTexts(rows, self.qualities, names, source_column, target_column, bad_rows, self.max_rows)
+        chosen = [name for name in names if name not in texts.unavailable]
+        scorers = {name: make_scorer(name, self.settings.similarity) for name in chosen}
+        compared = {name for scorer in scorers.values() for name in scorer.similarities}
+        options = (self.settings.similarity_threshold, torch.device("cpu"))
+        similarities = {name: load_similarity(name, *options) for name in compared}
         description = {**(description or {}), **self._outside_description(texts, scorers)}
         log = ExampleLog(None if folder is None else Path(folder), description["signature"], resume)
         done, read = log.done, iter(texts)
@@ -219,16 +231,22 @@ class UncertaintyEvaluator:
                         log.check(number, logged_texts(row.source, row.references or [""]))
                     else:
                         new.append((number, row, text))
-                log.add_examples(self._judged_outside(new, scorers))
+                log.add_examples(self._judged_outside(new, scorers, similarities))
                 bar.update(len(part))
         return self._report(log, texts.count, description, scorers)
 
-    def _judged_outside(self, texts: list[tuple[int, Row, OutsideText]], scorers: dict[str, Scorer]) -> list[Example]:
+    def _judged_outside(
+        self,
+        texts: list[tuple[int, Row, OutsideText]],
+        scorers: dict[str, Scorer],
+        similarities: dict[str, Similarity],
+    ) -> list[Example]:
         """The examples of some texts from elsewhere."""
         if not texts:
             return []
         rows, entries = [row for _, row, _ in texts], [text.collected for _, _, text in texts]
         judged = judge(rows, [entry.output.text for entry in entries], self.qualities)
+        compare_texts(entries, similarities)
         return [
             make_example(
                 number, row, text.collected, qualities, finite_scores(scorers, text.collected, number), text.tokens
@@ -293,10 +311,13 @@ class UncertaintyEvaluator:
             signature["token_calibrator"] = self.token_calibrator.to_dict()
         if self.learned_score is not None:  # its trees are many numbers
             signature["learned_score"] = zlib.crc32(json.dumps(self.learned_score.to_dict()).encode())
+        if self.density is not None:
+            signature["density"] = zlib.crc32(self.density.mean.tobytes())
         return {
             "compat": self.settings.compat,
             "quality": {name: quality_signature(name) for name in self.qualities},
             "scorers": self.predictor.definitions,
+            **({"unavailable_scorers": self.predictor.unavailable} if self.predictor.unavailable else {}),
             "interval": interval_description(self.resamples, "examples"),
             "generation": vars(self.settings),
             "signature": signature,

@@ -22,7 +22,12 @@ from .judging import Row, verdict_columns
 
 
 #: Why no row of a file can bring what a scorer needs.
-NEVER = {"unconditional": "the probabilities of the output without its source, which only the model can give"}
+NEVER = {
+    "unconditional": "the probabilities of the output without its source, which only the model can give",
+    "flatness": "the whole distribution of each token, which only the model can give",
+    "p_true": "an answer of the model to whether its output is true",
+    "hidden": "the hidden states of the model",
+}
 LEARNED = "it is fitted to the outputs of a model: clue-hf calibrate MODEL --scorer learned"
 KINDS = ("jsonl", "json")
 

@@ -11,7 +11,7 @@ import numpy as np
 from ...metrics.registry import format_metric
 from ...pages import environment
 from ...pages.environment import Tile, metric_tile
-from .selection import best_scorer, colour_index, metric_value, page_data
+from .selection import best_scorer, colour_index, grouped_scorers, metric_value, ordered_scorers, page_data
 
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def write_page(
             Maximum number of examples: see [`~clue_hf.evaluation.text.selection.choose_examples`].
     """
     scorer = scorer or best_scorer(report)
-    best_first = sorted(report.scorers, key=lambda name: -metric_value(report, name, "prr", -math.inf))
-    scorers = {name: report.metrics["scorers"][name] for name in best_first}
+    groups = grouped_scorers(report)
+    scorers = {name: report.metrics["scorers"][name] for group in groups.values() for name in group}
     names = list(dict.fromkeys(name for metrics in scorers.values() for name in metrics if name != "mean_quality"))
     environment.write_page(
         path,
@@ -63,7 +63,8 @@ def write_page(
         summary=_summary(report, scorer),
         metrics=report.metrics,
         scorers=scorers,
-        colours=colour_index(report.scorers),
+        groups=groups,
+        colours=colour_index(ordered_scorers(report)),
         ranges=_ranges(report),
         names=names,
         main=[name for name in MAIN if name in names],

@@ -29,6 +29,7 @@ from .selection import (
     confidence_counts,
     good_examples,
     metric_value,
+    ordered_scorers,
     reliability_bins,
     thinned_curves,
 )
@@ -49,7 +50,7 @@ def plot_report(report: EvaluationReport, folder: str | Path) -> list[Path]:
         "risk_coverage": _risk_coverage,
         "score_histograms": _score_histograms,
     }
-    confidences = report.confidences()
+    confidences = {name: values for name, values in report.confidences().items() if name in _drawn(report)}
     if confidences:
         drawings["reliability"] = partial(_reliability, confidences=confidences)
     return save_figures(drawings, folder, report)
@@ -80,9 +81,9 @@ def _draw_curves(
     info = metric_info(metric, "text")
     axes.set_ylim(*curve_limits(curves))
     order = sorted(
-        report.scorers, key=lambda name: -info.direction * metric_value(report, name, metric, -info.direction * np.inf)
+        _drawn(report), key=lambda name: -info.direction * metric_value(report, name, metric, -info.direction * np.inf)
     )
-    places = colour_index(report.scorers)
+    places = colour_index(ordered_scorers(report))
     styles = {}
     for name in order:
         entry = report.metrics["scorers"][name].get(metric)
@@ -101,8 +102,8 @@ def _score_histograms(report: EvaluationReport) -> Figure:
         "Uncertainty of good and bad outputs",
         (f"{good.sum():,} outputs of quality {median} (the median) or better", f"{(~good).sum():,} below it"),
         "Uncertainty score",
-        {name: score_histogram(report.uncertainty(name), good) for name in report.scorers},
-        colour_index(report.scorers),
+        {name: score_histogram(report.uncertainty(name), good) for name in _drawn(report)},
+        colour_index(ordered_scorers(report)),
     )
 
 
@@ -119,7 +120,7 @@ def _reliability(report: EvaluationReport, confidences: dict[str, np.ndarray]) -
         xlabel="Confidence: the expected quality",
         ylabel="Mean quality",
     )
-    places = colour_index(report.scorers)
+    places = colour_index(ordered_scorers(report))
     for name, axes in panels.items():
         confidence = confidences[name]
         counts = confidence_counts(confidence)
@@ -132,6 +133,11 @@ def _reliability(report: EvaluationReport, confidences: dict[str, np.ndarray]) -
             axes.text(0.04, 0.85, f"ECE {error:.3f}", transform=axes.transAxes, color=MUTED, fontsize=9)
         axes.set(xlim=(-0.02, 1.02), ylim=(0, 1.04), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
     return figure
+
+
+def _drawn(report: EvaluationReport) -> list[str]:
+    """The scorers that are drawn: the best ones, where there are more of them than colours."""
+    return ordered_scorers(report)[: len(LIGHT)]
 
 
 def _quality_name(report: EvaluationReport) -> str:

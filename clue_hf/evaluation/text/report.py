@@ -61,7 +61,7 @@ class EvaluationReport(SavedReport):
 
     @property
     def unavailable(self) -> dict[str, str]:
-        """The scorers that could not be computed, of texts from elsewhere, and why."""
+        """The scorers that could not be computed, and why."""
         return self.description.get("unavailable_scorers", {})
 
     def quality(self) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from ...pages.selection import (
     score_histogram,
     shortened,
 )
-from ...scorers import DEFAULT_SCORERS
+from ...scorers import DEFAULT_SCORERS, scorer_group
 
 
 if TYPE_CHECKING:
@@ -37,8 +37,36 @@ GROUPS = {
 }
 
 
+def ordered_scorers(report: EvaluationReport) -> list[str]:
+    """The scorers of a report; where there are more than colours, the best first."""
+    names = report.scorers
+    return names if len(names) <= len(LIGHT) else best_first(report, names)
+
+
+def best_first(report: EvaluationReport, names: Iterable[str]) -> list[str]:
+    """Scorers by their prediction rejection ratio."""
+    return sorted(names, key=lambda name: -metric_value(report, name, "prr", -math.inf))
+
+
+def grouped_scorers(report: EvaluationReport) -> dict[str, list[str]]:
+    """
+    The scorers of a report, the best first. Where there are more than colours, they are grouped by what they need; the
+    group of the best one comes first.
+    """
+    names = best_first(report, report.scorers)
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(scorer_group(name) if len(names) > len(LIGHT) else "", []).append(name)
+    return groups
+
+
 def colour_index(scorers: Sequence[str]) -> dict[str, int]:
-    """A place in the palette for each scorer: the same in every report for those of this library."""
+    """
+    A place in the palette for each scorer: the same in every report for the usual ones of this library. Where there
+    are more scorers than colours, each of the first ones has its own.
+    """
+    if len(scorers) > len(LIGHT):
+        return {name: place % len(LIGHT) for place, name in enumerate(scorers)}
     others = sorted((name for name in scorers if name not in DEFAULT_SCORERS), key=lambda name: name != "learned")
     return {name: [*DEFAULT_SCORERS, *others].index(name) % len(LIGHT) for name in scorers}
 
@@ -132,7 +160,7 @@ def _excess_confidence(report: EvaluationReport, scorer: str) -> np.ndarray:
 
 def page_data(report: EvaluationReport, scorer: str | None, limit: int) -> dict[str, Any]:
     """What the script of the page reads."""
-    names, quality, confidences = report.scorers, report.quality(), report.confidences()
+    names, quality, confidences = ordered_scorers(report), report.quality(), report.confidences()
     curves, good, colours = thinned_curves(report, 250), good_examples(quality), colour_index(names)
     chosen = choose_examples(report, scorer, limit) if scorer else []
     ranked = {name: np.sort(report.uncertainty(name)) for name in names}
@@ -144,6 +172,7 @@ def page_data(report: EvaluationReport, scorer: str | None, limit: int) -> dict[
             | {key: metric_value(report, name, key) for key in ("prr", "aurc", "confidence_ece")}
             for name in names
         ],
+        "most_shown": len(LIGHT),
         "curves": curves,
         "limits": curve_limits(curves),
         "reliability": {

@@ -1,12 +1,12 @@
 const PAGE = 25;
 
-// ---- scorers that are shown ----
-const shown = new Set(data.scorers.map((scorer) => scorer.name));
+// ---- scorers that are shown: the best ones, where there are more of them than colours ----
+const shown = new Set(data.scorers.slice(0, data.most_shown).map((scorer) => scorer.name));
 const lineClass = (scorer) => `line s${scorer.colour}${scorer.dashed ? " dashed" : ""}`;
 
 function drawLegend() {
   for (const scorer of data.scorers) {
-    const button = make("button", {type: "button", "aria-pressed": "true"}, sample(lineClass(scorer)), scorer.name);
+    const button = make("button", {type: "button", "aria-pressed": String(shown.has(scorer.name))}, sample(lineClass(scorer)), scorer.name);
     button.addEventListener("click", () => {
       const on = !shown.delete(scorer.name);
       if (on) shown.add(scorer.name);

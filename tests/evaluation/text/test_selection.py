@@ -3,7 +3,52 @@ import pytest
 from evaluation.page_reports import REPORT, make_example, make_report, status, usual_report
 
 from clue_hf import EvaluationReport
-from clue_hf.evaluation.text.selection import GROUPS, choose_examples, readable_tokens
+from clue_hf.evaluation.text.selection import (
+    GROUPS,
+    best_scorer,
+    choose_examples,
+    grouped_scorers,
+    page_data,
+    readable_tokens,
+)
+from clue_hf.pages.palette import LIGHT
+from clue_hf.scorers import SCORERS
+
+
+@pytest.fixture(scope="module")
+def many():
+    """A report with every scorer, the last ones the best."""
+    return usual_report(100, noises=[(name, 3.0 - place / 10) for place, name in enumerate(SCORERS)])
+
+
+def test_many_scorers_are_grouped_by_what_they_need_the_best_first(many, tmp_path):
+    groups = grouped_scorers(many)
+    ratios = {name: many.metrics["scorers"][name]["prr"].value for name in many.scorers}
+    assert sorted(name for group in groups.values() for name in group) == sorted(SCORERS)
+    for group in groups.values():
+        assert [ratios[name] for name in group] == sorted((ratios[name] for name in group), reverse=True)
+    assert next(iter(groups.values()))[0] == best_scorer(many)
+    assert "msp" in groups["The output alone"]
+    assert "cocoa_msp" in groups["Samples"]
+    assert groups["A pass without the source"] == sorted(["pmi", "cpmi"], key=lambda name: -ratios[name])
+    # the best ones have colours of their own, and are those that are drawn at first
+    data = page_data(many, "msp", 10)
+    first = [scorer["name"] for scorer in data["scorers"]][: data["most_shown"]]
+    assert first == sorted(ratios, key=lambda name: -ratios[name])[: len(LIGHT)]
+    assert len({scorer["colour"] for scorer in data["scorers"][: len(LIGHT)]}) == len(LIGHT)
+    many.write_page(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    for group in groups:
+        assert page.count(f">{group}</th>") == 2  # in the table of the main metrics, and in that of all
+    assert grouped_scorers(REPORT) == {"": ["msp", "pmi", "own"]}
+
+
+def test_the_best_of_many_scorers_are_shown_at_first(show, many):
+    page = show(many)
+    pressed = page.locator("#legend [aria-pressed=true]")
+    assert pressed.count() == len(LIGHT)
+    assert page.locator("#legend [aria-pressed=false]").count() == len(SCORERS) - len(LIGHT)
+    assert page.locator("#rejection .line[class*=' s']").count() == len(LIGHT)
 
 
 @pytest.mark.parametrize("n", [1, 2, 9])
