@@ -43,13 +43,14 @@ def evaluate_outside(
     arguments: EvaluateArguments, data: DataArguments, folder: Path, description: dict[str, Any]
 ) -> EvaluationReport:
     """The report on a file of outputs."""
+    names = ("similarity", "similarity_threshold")
+    chosen = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
     evaluator = UncertaintyEvaluator(
         scorers=arguments.scorers,
         quality=arguments.qualities,
         resamples=arguments.resamples,
         max_rows=data.max_eval_samples,
-        similarity=arguments.similarity,
-        similarity_threshold=arguments.similarity_threshold,
+        **chosen,
     )
     columns = (arguments.source_column, arguments.target_column)
     report = evaluator.evaluate_outputs(

@@ -17,6 +17,7 @@ from clue_hf.data.embedded.phrases import phrase_rows
 from clue_hf.errors import UserError
 from clue_hf.metrics import sentence_quality
 from clue_hf.posthoc.calibration_file import UncertaintyCalibration
+from clue_hf.scorers import SCORERS
 
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
@@ -93,6 +94,27 @@ def test_scores_of_samples_and_what_cannot_be_computed(tmp_path):
     loaded = EvaluationReport.load(tmp_path)
     assert loaded.unavailable == report.unavailable
     assert loaded.table() == report.table()
+
+
+def test_all_scores_that_can_be_computed():
+    report = evaluate(scorers=["all"])
+    assert set(report.metrics["scorers"]) | set(report.unavailable) == set(SCORERS)
+    assert set(report.unavailable) == {
+        "pmi", "cpmi", "self_certainty", "renyi_divergence", "fisher_rao", "p_true", "mahalanobis",
+        "relative_mahalanobis", "rde", "learned",
+    }  # fmt: skip
+    example = report.examples[4]
+    scores, row = example["scores"], ROWS[4]
+    alike = 0.5  # the two samples of a row share one of their two words
+    assert scores["lexical_similarity"] == pytest.approx(-alike)
+    assert scores["max_token_entropy"] == pytest.approx(max(row["token_entropies"]))
+    assert scores["cocoa_msp"] == pytest.approx(scores["msp"])  # the output shares no word with them
+    assert scores["semantic_entropy"] == pytest.approx(scores["mc_sequence_entropy"])  # all samples are different
+    one, two = ["sample", "0"], ["sample", "1"]
+    jaccard = len({*one} & {*two}) / len({*one, *two})
+    assert scores["degree_matrix"] == pytest.approx(1 - (2 + 2 * jaccard) / 4)
+    others = evaluate(scorers=["degree_matrix"], similarity="exact").examples[4]["scores"]
+    assert others["degree_matrix"] == pytest.approx(0.5)
 
 
 def test_entropies_over_what_is_given():
