@@ -83,7 +83,7 @@ class CLUEConfig(Seq2SeqTrainingArguments, ScriptSettings):
     """
 
     # what to train with
-    task: str = setting("auto", "seq2seq, causal, classification, regression or token; auto infers it from the model.")
+    task: str = setting("auto", "seq2seq, causal, classification, regression, token; auto: by the model.")
     objective: str = setting("clue", f"Training objective: {', '.join(OBJECTIVES)}, or a registered one.")
     alpha: float = setting(0.9, "CLUE: weight of the error, from 0 to 1; 1 is plain training.")
     level: str = setting(
