@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from statistics import fmean
 from typing import ClassVar
@@ -203,8 +204,9 @@ class ByDensity(Scorer):
     def score(self, collected: Collected) -> float:
         return self._distance(_known(collected.hidden))
 
+    @abstractmethod
     def _distance(self, hidden: np.ndarray) -> float:
-        raise NotImplementedError
+        """How far the mean hidden state of an output is from training texts."""
 
 
 class Mahalanobis(ByDensity):
