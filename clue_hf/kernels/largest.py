@@ -6,7 +6,7 @@ import torch
 
 
 #: Entries of a group, about: wide enough for vector instructions, narrow enough for a search inside one group.
-WIDTH = 1024
+WIDTH = 256
 
 
 def argmax_rows(rows: torch.Tensor) -> torch.Tensor:

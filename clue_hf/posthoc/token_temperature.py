@@ -19,7 +19,15 @@ from scipy.optimize import brentq
 from transformers.utils.logging import tqdm
 
 from ..errors import UserError
-from ..kernels.fused_linear import CHUNK_SIZE, compute_dtype, linear_logits, row_blocks, shift_
+from ..kernels.fused_linear import (
+    CHUNK_SIZE,
+    LOG2_E,
+    MIN_EXPONENT,
+    compute_dtype,
+    linear_logits,
+    row_blocks,
+    shift_,
+)
 from ..kernels.largest import two_largest
 from ..models.kind import unwrap
 from ..tasks.head import read_head
@@ -320,7 +328,8 @@ def _scalars(logits: torch.Tensor) -> torch.Tensor:
     top = two_largest(logits)
     # where the largest is 0 already, one array less: with more of them the cache is too small
     shifted = shift_(logits.clone()) if top[:, 0].any() else logits
-    weight = shifted.exp() if shifted.amin() > MIN_LOG_RATIO else shifted.clamp(min=MIN_LOG_RATIO).exp_()
+    exponent = (shifted * LOG2_E).clamp_(min=MIN_EXPONENT)
+    weight = exponent.exp2()
     total = weight.sum(-1)
-    log_sum = total.log()
-    return torch.stack([-log_sum, top[:, 0] - top[:, -1], log_sum - weight.mul_(shifted).sum(-1) / total], 1)
+    log_sum, excess = total.log(), weight.mul_(exponent).sum(-1) / LOG2_E
+    return torch.stack([-log_sum, top[:, 0] - top[:, -1], log_sum - excess / total], 1)

@@ -24,7 +24,16 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from ..errors import UserError
 from ..kernels.flatness import flatness
-from ..kernels.fused_linear import BLOCK_ELEMENTS, CHUNK_SIZE, Temperature, compute_dtype, linear_logits, shift_
+from ..kernels.fused_linear import (
+    BLOCK_ELEMENTS,
+    CHUNK_SIZE,
+    LOG2_E,
+    MIN_EXPONENT,
+    Temperature,
+    compute_dtype,
+    linear_logits,
+    shift_,
+)
 from ..kernels.largest import argmax_rows
 from ..models.kind import unwrap
 from ..tasks.head import head_replaced, read_head
@@ -34,9 +43,6 @@ from ..tasks.head import head_replaced, read_head
 STEPS_AHEAD = 16
 #: Share of ended texts at which they are taken out of the batch.
 MAX_ENDED_SHARE = 0.125
-#: Stands for what is less likely by e^87 or more, ln 0 too: exponentials there are subnormal numbers, and 60 times
-#: as slow.
-MIN_LOG_RATIO = -87.0
 #: Settings of a generation config that do not change which token a greedy or sampled step takes.
 ALLOWED_SETTINGS = frozenset({
     "_from_model_config", "bos_token_id", "cache_implementation", "decoder_start_token_id", "do_sample",
@@ -156,35 +162,34 @@ def choose(
     padded = logits.new_zeros(min(size, rows), groups * width)
     for start in range(0, rows, size):
         block = slice(start, start + size)
-        shifted = logits[block]
-        masses = padded[: len(shifted)]
+        masses = padded[: len(logits[block])]
         likely = masses[:, :vocabulary]
-        source = shifted if processed is None else processed[block]
-        shift_(shifted)
+        shifted = shift_(logits[block])
+        inverse = shifted.new_ones(len(shifted), 1)
         if temperature is not None:
             inverse = 1 / temperature(None if hidden is None else hidden[block], shifted).unsqueeze(1)
-            for part in (shifted,) if source is shifted else (shifted, source):
-                part.mul_(inverse)
-        warped = source if warp is None else warp(source.clone())
         if with_flatness:
-            statistics[block, 4:][greedy[block]] = flatness(shifted[greedy[block]]).to(statistics)
-        torch.exp(shifted.clamp_(min=MIN_LOG_RATIO), out=likely)
+            flat = flatness(shifted[greedy[block]] * inverse[greedy[block]])
+            statistics[block, 4:][greedy[block]] = flat.to(statistics)
+        exponent = shifted.mul_(inverse * LOG2_E).clamp_(min=MIN_EXPONENT)
+        torch.exp2(exponent, out=likely)
         total = likely.sum(-1)
         if greedy[block].all():
             token = best[block]
         else:
-            if warped is not shifted:
-                masses = (warped - warped.amax(-1, keepdim=True)).exp_()
-                masses = nn.functional.pad(masses, (0, groups * width - vocabulary))
-            by_group = masses.view(len(shifted), groups, width)
+            if processed is not None or warp is not None:
+                source = exponent / LOG2_E if processed is None else processed[block] * inverse
+                source = source if warp is None else warp(source)
+                masses = nn.functional.pad(source.softmax(-1), (0, groups * width - vocabulary))
+            by_group = masses.view(len(masses), groups, width)
             group = (by_group.sum(-1) / noise[block, :groups]).argmax(-1)
-            inside = by_group[torch.arange(len(shifted), device=logits.device), group]
+            inside = by_group[torch.arange(len(masses), device=logits.device), group]
             token = torch.where(
                 greedy[block], best[block], group * width + (inside / noise[block, groups:]).argmax(-1)
             )
-        log_sum, chosen = total.log(), shifted.gather(1, token.unsqueeze(1)).squeeze(1)
+        log_sum, chosen = total.log(), exponent.gather(1, token.unsqueeze(1)).squeeze(1) / LOG2_E
         tokens[block] = token
-        weighted = shifted.mul_(likely).sum(-1)  # in place: a third array would not fit into the cache
+        weighted = exponent.mul_(likely).sum(-1) / LOG2_E  # in place: a third array would not fit into the cache
         entropy = (log_sum - weighted / total).clamp(min=0)
         columns = [log_sum - chosen, entropy, (-log_sum).exp(), (chosen == 0).to(entropy)]
         statistics[block, :4] = torch.stack(columns, -1)
