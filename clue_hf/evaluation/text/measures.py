@@ -79,9 +79,7 @@ def measure(
         ),
         "scorers": ranked,
         **({"learned": gain} if gain else {}),
-        "other_qualities": {
-            name: rejection_reports(columns.scores, columns.qualities[name], resamples=resamples) for name in others
-        },
+        "other_qualities": {name: _scorers(columns, name, resamples) for name in others},
     }
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from ...metrics.registry import format_metric
 from ...pages import environment
 from ...pages.environment import Tile, metric_tile
+from .measures import RIGHT_OR_WRONG
 from .selection import best_scorer, colour_index, grouped_scorers, metric_value, ordered_scorers, page_data
 
 
@@ -68,6 +69,7 @@ def write_page(
         ranges=_ranges(report),
         names=names,
         main=[name for name in MAIN if name in names],
+        right_or_wrong=RIGHT_OR_WRONG,
         unavailable=report.unavailable,
         comparison=comparison,
         other=other,

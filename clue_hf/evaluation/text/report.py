@@ -81,10 +81,10 @@ class EvaluationReport(SavedReport):
         confidences = {name: self.confidence(name) for name in self.scorers}
         return {name: values for name, values in confidences.items() if values is not None}
 
-    def table(self) -> str:
-        """The scorers as a markdown table: the ratio first, with its interval."""
-        scorers = self.metrics["scorers"]
-        right_or_wrong = RIGHT_OR_WRONG if all(RIGHT_OR_WRONG[0] in metrics for metrics in scorers.values()) else ()
+    def table(self, quality: str | None = None) -> str:
+        """The scorers as a markdown table, the ratio first; `quality` names another of the qualities to judge by."""
+        scorers = self.metrics["scorers"] if quality is None else self.metrics["other_qualities"][quality]
+        right_or_wrong = RIGHT_OR_WRONG if _is_right_or_wrong(scorers) else ()
         missing = dict.fromkeys(self.unavailable, dict[str, Any]())
         return self._metric_table(("scorer",), {**scorers, **missing}, (*self.main_metrics, *right_or_wrong))
 
@@ -103,6 +103,12 @@ class EvaluationReport(SavedReport):
             "of quality and depend on it: do not compare them between models.",
             *([f"On {_reference_sentence(metrics['references'])}"] if "references" in metrics else []),
             *self._remarks(),
+            *(
+                part
+                for name, scorers in metrics.get("other_qualities", {}).items()
+                if _is_right_or_wrong(scorers)
+                for part in (f"Judged by {name}, right or wrong:", self.table(name))
+            ),
         ]
 
     def learned_gain(self) -> str:
@@ -200,6 +206,11 @@ class EvaluationReport(SavedReport):
         """Reads what `save` wrote; the examples stay in their file."""
         content = ReportContent.read(folder)
         return cls(ExampleFile(Path(folder) / FINISHED), content.metrics, content.description)
+
+
+def _is_right_or_wrong(scorers: dict[str, Any]) -> bool:
+    """Whether the quality that these scorers are judged by is right or wrong."""
+    return all(RIGHT_OR_WRONG[0] in metrics for metrics in scorers.values())
 
 
 def _reference_sentence(references: dict[str, Any]) -> str:

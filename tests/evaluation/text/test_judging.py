@@ -67,6 +67,15 @@ def test_right_or_wrong_adds_metrics_to_report_table_page_and_card(right, parts,
     other = evaluate(parts, ROWS, quality="column:score")
     assert "auroc" not in other.metrics["scorers"]["msp"]
     assert "AUROC" not in other.table()
+    assert "AUROC" not in other.summary()
+
+
+def test_another_quality_that_is_right_or_wrong_is_reported_as_well(right, parts):
+    both = evaluate(parts, ROWS, quality=["column:score", "column:right"])
+    mine, main = both.metrics["other_qualities"]["column:right"], right.metrics["scorers"]
+    assert mine["msp"]["auroc"] == main["msp"]["auroc"]
+    assert both.table("column:right") == right.table()
+    assert "Judged by column:right, right or wrong:\n\n" + right.table() in both.summary()
 
 
 @pytest.mark.parametrize("value", [None, 1.5, -0.1, "yes", float("nan"), [1]])
