@@ -127,12 +127,20 @@ class ResumableLog:
 
     def finish(self, count: int) -> None:
         """Writes the file in order, and deletes the log."""
-        if self.output is None or self.path is None:
-            return
-        with atomic_write(self.output) as file:
-            file.writelines(self.lines(count))
+        self.write(count)
+        self.delete()
+
+    def write(self, count: int) -> None:
+        """Writes the file in order."""
+        if self.output is not None:
+            with atomic_write(self.output) as file:
+                file.writelines(self.lines(count))
+
+    def delete(self) -> None:
+        """Deletes the log, which nothing needs any more."""
         self.__exit__()
-        self.path.unlink()
+        if self.path is not None:
+            self.path.unlink()
 
     def check_signature(self, earlier: Any) -> None:
         """Raises a `UserError` where results were produced with another signature."""

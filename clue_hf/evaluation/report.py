@@ -61,6 +61,8 @@ class SavedReport(ABC):
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self._save_rows(folder)
+        # first, so that whatever happens to pages and pictures, nothing has to be computed again
+        write_json(folder / "report.json", {"metrics": self.metrics, "description": self.description})
         summary = self.summary() + ("" if comparison is None else "\n" + self.comparison(comparison, other))
         write_text(folder / "summary.md", summary)
         self.write_page(folder / "report.html", comparison, other)
@@ -72,7 +74,6 @@ class SavedReport(ABC):
             plots.plot_report(self, folder)
         if comparison is not None:
             write_json(folder / "comparison.json", comparison)
-        write_json(folder / "report.json", {"metrics": self.metrics, "description": self.description})
 
     @abstractmethod
     def _save_rows(self, folder: Path) -> None:

@@ -262,6 +262,7 @@ class UncertaintyEvaluator:
         tau = getattr(scorers.get("cpmi"), "cpmi_tau", None)
         single = None if self.learned_score is None or "learned" not in scorers else self.learned_score.single
         metrics = measure(examples, list(scorers), self.qualities, self.resamples, tau, single)
+        log.delete()
         counts = [len(example.get("references", [""])) for example in examples]
         judged = judged_against(counts, self.qualities)
         return EvaluationReport(examples, metrics, {**description, **judged, "metrics": definitions(metrics)})

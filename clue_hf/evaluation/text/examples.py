@@ -60,8 +60,8 @@ class ExampleLog(ResumableLog):
         self.add(map(_texts, examples), examples)
 
     def examples(self, count: int) -> Sequence[Example]:
-        """The examples of rows 0 to `count` - 1, in order."""
-        self.finish(count)
+        """The examples of rows 0 to `count` - 1, in order. The log stays until they are measured."""
+        self.write(count)
         return [json.loads(line) for line in self.lines(count)] if self.output is None else ExampleFile(self.output)
 
 

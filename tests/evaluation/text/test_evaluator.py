@@ -262,6 +262,28 @@ def test_an_interrupted_run_goes_on_where_it_stopped(parts, report, tmp_path, mo
     assert list(finished.examples) == list(resumed.examples)
 
 
+@pytest.mark.usefixtures("without_pictures")
+def test_a_run_that_fails_while_it_measures_or_writes_its_page_keeps_its_outputs(parts, tmp_path, monkeypatch):
+    evaluator = UncertaintyEvaluator(*parts, scorers=["msp"], max_new_tokens=8, resamples=0)
+
+    def fail(*_, **__):
+        raise Interrupted
+
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(module, "measure", fail)
+        evaluator.evaluate(ROWS[:6], folder=tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluator, "_judged", fail)  # nothing is generated again
+        report = evaluator.evaluate(ROWS[:6], folder=tmp_path, resume=True)
+        patch.setattr(EvaluationReport, "write_page", fail)
+        with pytest.raises(Interrupted):
+            report.save(tmp_path)
+        again = evaluator.evaluate(ROWS[:6], folder=tmp_path, resume=True)
+    again.save(tmp_path)
+    assert [path.name for path in tmp_path.glob("*.jsonl")] == ["examples.jsonl"]
+    assert (tmp_path / "report.html").exists()
+
+
 def test_sampled_outputs_do_not_depend_on_the_batch(parts):
     settings = {"scorers": ["msp"], "do_sample": True, "temperature": 1.5, "resamples": 0}
     one, two = (evaluate(parts, ROWS[:10], batch_size=size, **settings) for size in (1, 10))
