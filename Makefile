@@ -136,11 +136,11 @@ out/data/tatoeba.jsonl out/data/multi30k.jsonl &: | $(READY)
 	$(BIN)/python benchmarks/result_data.py --tatoeba $(TATOEBA) --multi30k $(MULTI30K) --news $(NEWS) --output out/data
 
 results-opus-mt: out/data/tatoeba.jsonl  ## opus-mt-en-fr as it comes, calibrated (OPUS_MT=folder, TATOEBA=, MULTI30K=, NEWS=)
-	test -e out/opus_mt/config.json || $(BIN)/clue-hf calibrate $(OPUS_MT) $(PAIRS) $(TEXTS) --split held_out --scorer learned \
-		--output_dir out/opus_mt
+	test -e out/opus_mt/config.json || $(BIN)/clue-hf calibrate $(OPUS_MT) $(PAIRS) $(TEXTS) --split held_out \
+		--scorer learned --density_split train --output_dir out/opus_mt
 	for split in test news multi30k; do $(BIN)/clue-hf evaluate out/opus_mt $(PAIRS) $(TEXTS) --split $$split \
-		--scorers msp,perplexity,mean_token_entropy,pmi,cpmi,learned --resume true \
-		--report_dir out/opus_mt_reports/$$split || exit 1; done
+		--scorers all --quality bleu,chrf,exact_match --resume true --report_dir out/opus_mt_reports/$$split \
+		|| exit 1; done
 
 results-opus-mt-tuned: out/data/tatoeba.jsonl  ## fine-tune opus-mt-en-fr on Tatoeba, CE and CLUE, each calibrated afterwards
 	$(BIN)/clue-hf compare configs/opus_mt_tatoeba.yaml --model_name_or_path $(OPUS_MT) --train_file out/data/tatoeba.jsonl \
