@@ -16,6 +16,8 @@ from pathlib import Path
 import torch
 
 
+#: The C allocator returns freed memory at once: else a peak also counts what it keeps, which changes from run to run.
+RETURNS_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "65536"}
 RESULTS = Path(__file__).parent / "results"
 #: The ratios of every table, by its name; `summary.py` makes one table of them.
 RATIOS = RESULTS / "ratios.json"
@@ -92,10 +94,10 @@ def peak_above(run: Callable[[], object]) -> int:
 
 def in_fresh_process(script: str, *words: str) -> dict:
     """
-    Runs a script of this folder with some words and reads the JSON object it prints last. The C allocator is told to
-    return freed memory at once: else the peak also counts what it keeps, which changes from run to run.
+    Runs a script of this folder with some words, with an allocator that returns freed memory at once, and reads the
+    JSON object it prints last.
     """
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    environment = {**os.environ, **RETURNS_MEMORY}
     command = [sys.executable, script, *words]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -143,6 +144,7 @@ def main() -> None:
         "without it, and judges by chrF. From texts to texts, without loading, processor time on one thread; "
         "`generate` is transformers' own, greedy, in the same batches, and gives the same texts (checked). Medians "
         f"of {arguments.rounds} interleaved rounds (ratio: median of the per-round ratios).",
+        command=" ".join(["pipeline.py", *sys.argv[1:]]),
         ratios=ratios,
     )
 

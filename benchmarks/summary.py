@@ -27,7 +27,7 @@ COMMANDS = (
     "mc_dropout.py --task tabular",
     "abstention.py",
     "conformal.py",
-    "pipeline.py",
+    "pipeline.py --batch_sizes 16",
     "token_calibration.py",
     "evaluation_memory.py",
     "processes.py",

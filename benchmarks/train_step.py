@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -93,6 +94,7 @@ def main() -> None:
         f"padded, float32, AdamW included. Medians of {arguments.rounds} interleaved rounds (ratio: median of the "
         "per-round ratios), processor time on one thread; memory in a fresh process, over two steps, with an "
         "allocator that returns freed memory at once.",
+        command=" ".join(["train_step.py", *sys.argv[1:]]),
         ratios=[
             made
             for name in CANDIDATES
