@@ -143,8 +143,10 @@ def write_table(
 def write_ratios(name: str, command: str, ratios: Sequence[Ratio]) -> None:
     """Replaces the ratios of one table in `results/ratios.json`."""
     every = json.loads(RATIOS.read_text()) if RATIOS.exists() else {}
-    kept = [{key: value for key, value in asdict(one).items() if value is not None} for one in ratios]
-    every[name] = {"command": command, "ratios": [{**one, "value": round(one["value"], 4)} for one in kept]}
+    every.pop(name, None)
+    if ratios:
+        kept = [{key: value for key, value in asdict(one).items() if value is not None} for one in ratios]
+        every[name] = {"command": command, "ratios": [{**one, "value": round(one["value"], 4)} for one in kept]}
     RATIOS.write_text(json.dumps(dict(sorted(every.items())), indent=1) + "\n")
 
 
