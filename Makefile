@@ -58,17 +58,9 @@ lint: $(READY)  ## check style, types, layers and declared dependencies
 	$(BIN)/lint-imports
 	$(BIN)/deptry .
 
-bench: $(READY)  ## run the speed and memory benchmarks
-	$(BIN)/python benchmarks/loss.py --rounds 9
-	$(BIN)/python benchmarks/train_step.py --rounds 4
-	$(BIN)/python benchmarks/metrics.py
-	$(BIN)/python benchmarks/mc_dropout.py --rounds 3
-	$(BIN)/python benchmarks/mc_dropout.py --task tabular
-	$(BIN)/python benchmarks/abstention.py
-	$(BIN)/python benchmarks/conformal.py
-	$(BIN)/python benchmarks/pipeline.py
-	$(BIN)/python benchmarks/token_calibration.py
-	$(BIN)/python benchmarks/evaluation_memory.py
+bench: $(READY)  ## run the benchmarks: every ratio with its bar in one table, and what has changed
+	$(BIN)/python benchmarks/summary.py --run
+	-@git --no-pager diff --unified=0 -- benchmarks/results/README.md
 
 bench-packing: $(READY)  ## padding, grouping and packing of short texts (TATOEBA=file)
 	$(BIN)/python benchmarks/packing.py --data $(TATOEBA)

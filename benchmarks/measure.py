@@ -9,13 +9,41 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 
 
+#: The C allocator returns freed memory at once: else a peak also counts what it keeps, which changes from run to run.
+RETURNS_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "65536"}
 RESULTS = Path(__file__).parent / "results"
+#: The ratios of every table, by its name; `summary.py` makes one table of them.
+RATIOS = RESULTS / "ratios.json"
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A measured number with its bar, one of both: `Ratio("CLUE, fused / cross-entropy, time", 0.76, at_most=1.0)`."""
+
+    name: str
+    value: float
+    at_most: float | None = None
+    at_least: float | None = None
+    unit: str = "x"
+
+    def __post_init__(self) -> None:
+        if (self.at_most is None) == (self.at_least is None):
+            raise ValueError(f"{self.name}: pass `at_most` or `at_least`.")
+
+    @property
+    def is_met(self) -> bool:
+        return self.value <= self.at_most if self.at_most is not None else self.value >= self.at_least
+
+    @property
+    def bar(self) -> str:
+        return f"<= {self.at_most:g}{self.unit}" if self.at_most is not None else f">= {self.at_least:g}{self.unit}"
 
 
 def interleaved(
@@ -66,10 +94,10 @@ def peak_above(run: Callable[[], object]) -> int:
 
 def in_fresh_process(script: str, *words: str) -> dict:
     """
-    Runs a script of this folder with some words and reads the JSON object it prints last. The C allocator is told to
-    return freed memory at once: else the peak also counts what it keeps, which changes from run to run.
+    Runs a script of this folder with some words, with an allocator that returns freed memory at once, and reads the
+    JSON object it prints last.
     """
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    environment = {**os.environ, **RETURNS_MEMORY}
     command = [sys.executable, script, *words]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -88,9 +116,18 @@ def serve(answer: Callable[[dict], dict]) -> None:
 
 
 def write_table(
-    name: str, title: str, header: list[str], rows: list[list[str]], notes: str, command: str | None = None
+    name: str,
+    title: str,
+    header: list[str],
+    rows: list[list[str]],
+    notes: str,
+    command: str | None = None,
+    ratios: Sequence[Ratio] = (),
 ) -> None:
-    """Prints a markdown table and keeps it in `results/NAME.md` with the command and the machine."""
+    """
+    Prints a markdown table and keeps it in `results/NAME.md` with the command and the machine; its `ratios`, those
+    numbers that have a bar, go into the table of all benchmarks.
+    """
     lines = ["| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows)]
     machine = (
         f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads, torch {torch.__version__}"
@@ -100,6 +137,17 @@ def write_table(
     print(text)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.md").write_text(text)
+    write_ratios(name, command or f"{name}.py", ratios)
+
+
+def write_ratios(name: str, command: str, ratios: Sequence[Ratio]) -> None:
+    """Replaces the ratios of one table in `results/ratios.json`."""
+    every = json.loads(RATIOS.read_text()) if RATIOS.exists() else {}
+    every.pop(name, None)
+    if ratios:
+        kept = [{key: value for key, value in asdict(one).items() if value is not None} for one in ratios]
+        every[name] = {"command": command, "ratios": [{**one, "value": round(one["value"], 4)} for one in kept]}
+    RATIOS.write_text(json.dumps(dict(sorted(every.items())), indent=1) + "\n")
 
 
 def _status(key: str) -> int:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import time
 from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from measure import interleaved, ratio, write_table
+from measure import Ratio, interleaved, ratio, write_table
 
 from clue_hf.metrics import (
     augrc,
@@ -34,6 +35,8 @@ from clue_hf.metrics import (
 ITEMS, SCORERS, RESAMPLES, MANY = 11_334, 7, 2000, 1_000_000
 #: Resamples of the plain way, for one scorer; its time is scaled up.
 PLAIN_RESAMPLES = 50
+#: Seconds.
+AT_MOST, AT_MOST_WITH_INTERVALS = 2, 30
 
 
 def mean_quality(uncertainty: np.ndarray, quality: np.ndarray) -> float:
@@ -91,16 +94,21 @@ def check_equal(uncertainty: np.ndarray, quality: np.ndarray) -> None:
 
 def compare(
     what: str, fast: Callable[[], object], plain: Callable[[], object], scale: float, rounds: int
-) -> list[str]:
-    """A row: the time of either way, the plain one scaled up, and their ratio."""
-    seconds = interleaved({"fast": fast, "plain": plain}, rounds, warmup=1)
-    times = [statistics.median(seconds["fast"]), scale * statistics.median(seconds["plain"])]
-    return [what, *(f"{time:.2f} s" for time in times), f"{ratio(seconds, 'fast', 'plain') / scale:.3f}x"]
+) -> tuple[list[str], list[Ratio]]:
+    """A row: the time of either way, the plain one scaled up, and their ratio; the last two with their bars."""
+    seconds = interleaved({"fast": fast, "plain": plain}, rounds, warmup=0, clock=time.process_time)
+    fast_seconds, plain_seconds = (statistics.median(seconds[name]) for name in ("fast", "plain"))
+    cells = [f"{fast_seconds:.2f} s", f"{scale * plain_seconds:.2f} s"]
+    share = ratio(seconds, "fast", "plain") / scale
+    bars = [Ratio(f"{what} / each metric by itself, time", share, at_most=1.0)]
+    if scale > 1:
+        bars.append(Ratio(f"{what}, time", fast_seconds, at_most=AT_MOST_WITH_INTERVALS, unit=" s"))
+    return [what, *cells, f"{share:.3f}x"], bars
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds")
+    parser.add_argument("--rounds", type=int, default=2, help="interleaved rounds")
     rounds = parser.parse_args().rounds
     scorers, quality = make_items(ITEMS)
     others, other_quality = {name: np.roll(scores, 1) for name, scores in scorers.items()}, np.roll(quality, 2)
@@ -109,7 +117,7 @@ def main() -> None:
     many_scorers, many_quality = make_items(MANY)
     many = many_scorers["scorer 0"], many_quality
     scale = RESAMPLES / PLAIN_RESAMPLES * SCORERS
-    rows = [
+    compared = [
         compare(
             f"`rejection_reports`: {len(PLAIN)} metrics, {SCORERS} scorers, {RESAMPLES:,} resamples",
             lambda: rejection_reports(scorers, quality, resamples=RESAMPLES),
@@ -135,9 +143,11 @@ def main() -> None:
             rounds,
         ),
     ]
-    seconds = interleaved({"one": lambda: (prediction_rejection_ratio(*many), rejection_curve(*many))}, rounds)
-    one = f"{statistics.median(seconds['one']):.2f} s"
-    rows.append([f"`prediction_rejection_ratio` and `rejection_curve` of {MANY:,} items", one, one, "1x"])
+    both = {"one": lambda: (prediction_rejection_ratio(*many), rejection_curve(*many))}
+    seconds = statistics.median(interleaved(both, rounds, warmup=0, clock=time.process_time)["one"])
+    last = f"`prediction_rejection_ratio` and `rejection_curve` of {MANY:,} items"
+    bars = [bar for _, found in compared for bar in found] + [Ratio(f"{last}, time", seconds, AT_MOST, unit=" s")]
+    rows = [row for row, _ in compared] + [[last, f"{seconds:.2f} s", f"{seconds:.2f} s", "1x"]]
     write_table(
         "metrics",
         "Rejection metrics with intervals",
@@ -146,7 +156,8 @@ def main() -> None:
         f"{ITEMS:,} items where nothing else is said. Each metric by itself: `bootstrap_interval` or "
         f"`paired_bootstrap`, which sort in every resample; measured with {PLAIN_RESAMPLES} resamples of one scorer, "
         f"scaled up to {RESAMPLES:,} and {SCORERS}. The intervals of a report are the same either way to 1e-9, "
-        f"checked in the run. Medians of {rounds} interleaved rounds.",
+        f"checked in the run. Processor time, medians of {rounds} interleaved rounds.",
+        ratios=bars,
     )
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
+import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from measure import comparison_rows, in_fresh_process, interleaved, peak_above, write_table
+from measure import Ratio, comparison_rows, in_fresh_process, interleaved, peak_above, ratio, write_table
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, T5Config, T5ForConditionalGeneration
 
 from clue_hf import CLUEConfig, CLUETrainer
@@ -69,17 +71,19 @@ def make_step(name: str, model: Any, folder: str) -> Callable[[], None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=11, help="interleaved rounds")
+    parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds")
     parser.add_argument("--memory_of", help="only measure the peak memory of one trainer, in this process")
     arguments = parser.parse_args()
+    torch.set_num_threads(1)  # its processor time is what it takes, whatever else the machine does
     with tempfile.TemporaryDirectory() as folder:
         if arguments.memory_of:
             model = make_model()
             run = make_step(arguments.memory_of, model, folder)
-            print(json.dumps({"bytes": peak_above(lambda: [run() for _ in range(3)])}))
+            print(json.dumps({"bytes": peak_above(lambda: [run() for _ in range(2)])}))
             return
         memory = {name: in_fresh_process(__file__, "--memory_of", name)["bytes"] for name in CANDIDATES}
-        seconds = interleaved({name: make_step(name, make_model(), folder) for name in CANDIDATES}, arguments.rounds)
+        steps = {name: make_step(name, make_model(), folder) for name in CANDIDATES}
+        seconds = interleaved(steps, arguments.rounds, warmup=1, clock=time.process_time)
     rows = comparison_rows(seconds, memory, BASELINE)
     write_table(
         "train_step",
@@ -88,8 +92,18 @@ def main() -> None:
         rows,
         f"Random weights, batch {BATCH}, sources of {SOURCE} tokens, targets of {SHORTEST} to {LONGEST} tokens, "
         f"padded, float32, AdamW included. Medians of {arguments.rounds} interleaved rounds (ratio: median of the "
-        "per-round ratios); memory in a fresh process, over "
-        "three steps, with an allocator that returns freed memory at once.",
+        "per-round ratios), processor time on one thread; memory in a fresh process, over two steps, with an "
+        "allocator that returns freed memory at once.",
+        command=" ".join(["train_step.py", *sys.argv[1:]]),
+        ratios=[
+            made
+            for name in CANDIDATES
+            if name.startswith("CLUETrainer") and not name.endswith("logits")
+            for made in (
+                Ratio(f"{name} / {BASELINE}, time", ratio(seconds, name, BASELINE), at_most=1.0),
+                Ratio(f"{name} / {BASELINE}, memory", memory[name] / memory[BASELINE], at_most=0.8),
+            )
+        ],
     )
 
 

@@ -111,6 +111,25 @@ def on_two_processes(function, *arguments, timeout=1200):
         assert process.returncode == 0, errors[-3000:]
 
 
+def _agent(endpoint, function, arguments):
+    """What torchrun does on one of two machines, for one process that is forked instead of started anew."""
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    settings = {"rdzv_backend": "c10d", "rdzv_endpoint": endpoint, "local_addr": "127.0.0.1", "run_id": "two nodes"}
+    config = LaunchConfig(2, 2, 1, start_method="fork", max_restarts=0, monitor_interval=0.1, **settings)
+    elastic_launch(config, function)(*arguments)
+
+
+def on_two_nodes(function, *arguments, timeout=1200):
+    """Calls a function in the one process of each of two machines, which find each other through an address."""
+    endpoint = f"127.0.0.1:{free_port()}"
+    environment = {**os.environ, "ACCELERATE_USE_CPU": "true"}
+    agents = [Forked(_agent, endpoint, function, arguments, env=environment) for _ in range(2)]
+    for agent in agents:
+        _, errors = agent.communicate(timeout)
+        assert agent.returncode == 0, errors[-3000:]
+
+
 def run_command(words, needed="", missing=""):
     """`clue-hf`, which imports some modules first and finds others missing."""
     from clue_hf.cli.main import main

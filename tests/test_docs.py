@@ -1,6 +1,7 @@
 """The pages say what the code does."""
 
 import dataclasses
+import importlib
 import importlib.util
 import re
 from functools import cache
@@ -20,6 +21,12 @@ def test_the_table_of_settings_is_up_to_date():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert (ROOT / "docs/settings.md").read_text() == module.page(), "run .venv/bin/python docs/settings_table.py"
+
+
+def test_the_table_of_ratios_is_up_to_date(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    summary = importlib.import_module("summary")
+    assert (ROOT / "benchmarks/results/README.md").read_text() == summary.summary(), "run benchmarks/summary.py"
 
 
 def test_the_docstring_of_the_config_shows_the_help_of_every_field():

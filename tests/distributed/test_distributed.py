@@ -9,10 +9,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 from classifiers import image_rows
 from distributed.worker import CASES, run
 from helpers import SENTENCES, TRANSLATIONS, make_model, make_tokenizer
-from processes import on_two_processes
+from processes import on_two_nodes, on_two_processes
 from reliability.processes import send_until_it_ends
 from safetensors.torch import load_file
 
@@ -90,6 +91,35 @@ def test_the_report_on_uncertainty_is_the_same(folder):
     assert two["dropped"] == pytest.approx(one["dropped"], abs=1e-4)
     assert one["logged"] == pytest.approx(one["metrics"]["scorers"]["perplexity"]["prr"]["value"], abs=1e-5)
     assert two["logged"] == pytest.approx(one["logged"], abs=1e-5)
+
+
+def test_two_machines_give_the_loss_the_checkpoints_and_the_report_of_one(folder):
+    on_two_nodes(run, ["machines"], folder / "nodes", 2)
+    one, two = both("machines", folder)
+    nodes = json.loads((folder / "nodes/machines/found.json").read_text())
+    assert nodes == two
+    check_gradients("machines", folder, lambda name: name)
+    close(nodes["lines"], one["lines"])
+    assert [found for found, _ in nodes["checkpoints"].values()] == [None, None]
+    own = {name: {*files} for name, (_, files) in one["checkpoints"].items()}
+    of_each = {"rng_state.pth", "rng_state_0.pth", "rng_state_1.pth"}  # the state of random numbers of each process
+    assert {name: {*files} - of_each for name, (_, files) in nodes["checkpoints"].items()} == {
+        name: files - of_each for name, files in own.items()
+    }
+    for name in own:
+        weights, others = (
+            load_file(folder / place / "machines/run" / name / "model.safetensors") for place in ("two", "nodes")
+        )
+        assert all(torch.equal(weight, others[key]) for key, weight in weights.items())
+    assert [row[:2] for row in nodes["rows"]] == [row[:2] for row in one["rows"]]
+
+
+def test_work_is_shared_and_an_error_of_any_process_is_raised(folder):
+    one, two = both("shared_work", folder)
+    assert one["items"] == two["items"] == list(range(20))
+    assert (one["ranks"], two["ranks"]) == ([0], [0, 1])
+    assert one["failed"] == "item 0 of 1 cannot be used"
+    assert two["failed"] in ("item 0 of 2 cannot be used", "item 1 of 2 cannot be used")
 
 
 def test_an_output_weight_of_its_own(folder):

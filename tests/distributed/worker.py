@@ -13,7 +13,9 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from clue_hf import UncertaintyEvaluator
 from clue_hf.data.embedded.phrases import phrase_rows
+from clue_hf.errors import UserError
 from clue_hf.objectives import CLUE
+from clue_hf.processes import share_work
 from clue_hf.tasks import TextTask
 from clue_hf.training.checkpoints import checkpoints, damage
 from clue_hf.training.collect import class_log_probabilities
@@ -84,6 +86,47 @@ def uncertainty(folder, world):
         "dropped": dropped.metrics["scorers"]["msp"]["prr"]["value"],
         "logged": logged["eval_prr_perplexity"],
     }
+
+
+def machines(folder, world):
+    """Two steps with a checkpoint of each, and a report."""
+    settings = {"per_device_train_batch_size": 8 // world, "save_strategy": "steps", "save_steps": 1}
+    lines = train("t5", folder / "run", world, fused_head="on", name="first", **settings)
+    name = Path(__file__).parents[1] / "fixtures/lm_polygraph/model"
+    model = AutoModelForSeq2SeqLM.from_pretrained(name, dtype="float32")
+    settings = {"max_new_tokens": 8, "batch_size": 2, "resamples": 20}
+    evaluator = UncertaintyEvaluator(model, AutoTokenizer.from_pretrained(name), ["msp", "perplexity"], **settings)
+    report = evaluator.evaluate(phrase_rows("test", 7), folder=folder / "report")
+    kept = checkpoints(folder / "run")
+    return {
+        "lines": lines,
+        "checkpoints": {path.name: [damage(path), sorted(file.name for file in path.iterdir())] for path in kept},
+        "metrics": report.metrics,
+        "rows": [(example["row"], example["output"], example["scores"]) for example in report.examples],
+    }
+
+
+def shared_work(folder, world):
+    """Each process has one of the first items, since they wait for each other; then all raise, or one does."""
+    rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+
+    def work(item):
+        if world > 1 and item < world:
+            torch.distributed.barrier()
+        return [item, rank]
+
+    def fail(item):
+        work(item)
+        if rank == world - 1:
+            raise UserError(f"item {item} of {world} cannot be used")
+        return item
+
+    found = list(share_work(range(20), work))
+    try:
+        failed = list(share_work(range(world), fail))
+    except UserError as error:
+        failed = str(error)
+    return {"items": sorted(item for item, _ in found), "ranks": sorted({rank for _, rank in found}), "failed": failed}
 
 
 def evaluation(folder, world):
@@ -252,8 +295,8 @@ def saving(folder, world):
     return found
 
 
-CASES = (layouts, objectives, evaluation, uncertainty, untied, lora, sharded, class_layouts, class_evaluation,
-         class_objectives, number_layouts, number_evaluation)  # fmt: skip
+CASES = (layouts, objectives, evaluation, uncertainty, machines, shared_work, untied, lora, sharded, class_layouts,
+         class_evaluation, class_objectives, number_layouts, number_evaluation)  # fmt: skip
 
 
 def run(names, folder, world):

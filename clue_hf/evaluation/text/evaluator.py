@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import broadcast_object_list, gather_object
+from accelerate.utils import broadcast_object_list
 from transformers.utils.logging import tqdm
 
 from ...data.bad_rows import BadRows
@@ -19,7 +19,7 @@ from ...functional import check_choice
 from ...metrics import find_quality, interval_description, quality_signature
 from ...posthoc.learned import LearnedScore
 from ...predictors.text import TextPredictor, collection_settings, finite_scores
-from ...processes import PartialState, process_state
+from ...processes import process_state, share_work
 from ...scorers import ALL, DEFAULT_SCORERS, SCORERS, Batch, Scorer
 from ...scorers.by_similarity import compare_texts
 from ...scorers.density import Density
@@ -167,7 +167,7 @@ class UncertaintyEvaluator:
         bar = tqdm(total=total, desc="Evaluating", unit=" texts", disable=not state.is_main_process)
         for rows in _shards(islice(dataset, self.max_rows)):
             read = read_rows(rows, *columns, self.qualities, count)
-            for finished in self._finish(read, count, done, log, state):
+            for finished in self._finish(read, count, done, log):
                 bar.update(finished)
             count += len(rows)
         bar.close()
@@ -267,20 +267,17 @@ class UncertaintyEvaluator:
         judged = judged_against(counts, self.qualities)
         return EvaluationReport(examples, metrics, {**description, **judged, "metrics": definitions(metrics)})
 
-    def _finish(
-        self, rows: list[Row], first_row: int, done: set[int], log: ExampleLog | None, state: PartialState
-    ) -> Iterator[int]:
-        """Evaluates one shard, a batch on each process at a time; yields how many rows are new in the log."""
+    def _finish(self, rows: list[Row], first_row: int, done: set[int], log: ExampleLog | None) -> Iterator[int]:
+        """Evaluates one shard, whose batches the processes share; yields how many rows are new in the log."""
         ready = [row for row in range(first_row, first_row + len(rows)) if row in done]
         if log is not None:
             for row in ready:
                 log.check(row, logged_texts(rows[row - first_row].source, rows[row - first_row].references))
         yield len(ready)
         planned = self.predictor.collector.plan([row.source for row in rows], first_row)
-        batches = [batch for batch in planned if not done.issuperset(batch.rows)]
-        for start in range(0, len(batches), state.num_processes):
-            mine = batches[start : start + state.num_processes][state.process_index :][:1]
-            examples = gather_object([example for batch in mine for example in self._judged(batch, rows, first_row)])
+        # the longest first: processes that share the work end at about the same time, too large a batch fails early
+        batches = [batch for batch in reversed(planned) if not done.issuperset(batch.rows)]
+        for examples in share_work(batches, lambda batch: self._judged(batch, rows, first_row)):
             if log is not None:
                 log.add_examples(examples)
             yield sum(example["row"] not in done for example in examples)
