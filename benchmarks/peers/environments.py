@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Collection
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
@@ -26,15 +27,17 @@ ENVIRONMENTS = {
 
 
 class Environments:
-    """Virtual environments in a folder, made where they are missing."""
+    """Virtual environments in a folder, those named made where they are missing."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, names: Collection[str] = ENVIRONMENTS) -> None:
         self.folder = folder.resolve()
-        for name in ENVIRONMENTS:
+        self.names = [name for name in ENVIRONMENTS if name in names]
+        for name in ["torch", *self.names]:  # the others start as copies of that one
             if not (self.folder / name / "complete").exists():
                 print(f"installing {name} ...", file=sys.stderr, flush=True)
                 self._make(name)
-        self._install_ours()  # as the code is now
+        if "clue-hf" in self.names:
+            self._install_ours()  # as the code is now
 
     def python(self, name: str) -> str:
         return str(self.folder / name / "bin" / "python")

@@ -1,5 +1,6 @@
 """Metrics: arrays in, numbers out, no model in sight."""
 
+from .answers import CheckedAnswers, checked_answers
 from .bootstrap import bootstrap_interval, cluster_mean_interval, paired_bootstrap
 from .calibration import alignment_error, calibration_intervals, confidence_calibration_error
 from .classification import (
@@ -87,6 +88,7 @@ __all__ = [
     "CONFORMAL_METRICS",
     "METRICS",
     "QUALITIES",
+    "CheckedAnswers",
     "Measured",
     "MetricInfo",
     "adaptive_calibration_error",
@@ -100,6 +102,7 @@ __all__ = [
     "brier_score",
     "calibration_error_of_pit",
     "calibration_intervals",
+    "checked_answers",
     "classification_error",
     "classification_report",
     "classwise_calibration_error",

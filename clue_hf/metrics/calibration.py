@@ -23,7 +23,7 @@ def alignment_error(error: Any, uncertainty: Any, num_bins: int = 15) -> float:
     Returns nan without items.
     """
     error, uncertainty = checked_arrays(error=error, uncertainty=uncertainty)
-    return EqualMassGap(uncertainty, error, num_bins)(np.ones(len(error), int))
+    return EqualMassGap(uncertainty, error, num_bins)()
 
 
 def confidence_calibration_error(confidence: Any, correct: Any, num_bins: int = 15) -> float:
@@ -33,7 +33,7 @@ def confidence_calibration_error(confidence: Any, correct: Any, num_bins: int = 
     """
     confidence, correct = checked_arrays(confidence=confidence, correct=correct)
     gaps = np.bincount(equal_width_bins(confidence, num_bins), correct - confidence, minlength=num_bins)
-    return _mean_gap(gaps[None], len(correct))
+    return mean_gap(gaps, len(correct))
 
 
 def calibration_intervals(
@@ -85,7 +85,7 @@ def calibration_intervals(
     for name, first in (("alignment_error", 1), ("confidence_calibration_error", 1 + num_bins)):
         columns = slice(first, first + num_bins)
         values = np.abs(drawn[:, columns]).sum(axis=1) / drawn[:, 0]
-        value = _mean_gap(table[:, columns], len(error))
+        value = mean_gap(table[:, columns].sum(axis=0), len(error))
         measured[name] = Measured.from_resamples(value, values, len(examples), level=level)
     return measured
 
@@ -96,19 +96,23 @@ class EqualMassGap:
     expected` is a line within equal expectations, so the gap of a bin is the rise of that line over it.
     """
 
-    def __init__(self, expected: np.ndarray, outcome: np.ndarray, num_bins: int) -> None:
-        self.order, self.num_bins = Order(expected), num_bins
+    def __init__(self, expected: np.ndarray, outcome: np.ndarray, num_bins: int, order: Order | None = None) -> None:
+        self.order, self.num_bins = order or Order(expected), num_bins
         self.gaps = (outcome - expected)[self.order.rows]
 
-    def __call__(self, counts: np.ndarray) -> float:
-        n, size = len(counts), counts[self.order.rows]
+    def __call__(self, counts: np.ndarray | None = None) -> float:
+        n = len(self.gaps)
         if n == 0:
             return NAN
-        size, gaps = self.order.group_sums(size, size * self.gaps)
+        if counts is None:
+            size, [gaps] = self.order.sizes, self.order.group_sums(self.gaps)
+        else:
+            drawn = counts[self.order.rows]
+            size, gaps = self.order.group_sums(drawn, drawn * self.gaps)
         line = np.interp(
             equal_mass_edges(n, self.num_bins), np.append(0, np.cumsum(size)), np.append(0.0, np.cumsum(gaps))
         )
-        return float(np.abs(np.diff(line)).sum() / n)
+        return mean_gap(np.diff(line), n)
 
 
 def equal_mass_edges(n: int, num_bins: int) -> np.ndarray:
@@ -142,9 +146,12 @@ def _confidence_gaps(confidence: np.ndarray, correct: np.ndarray, num_bins: int)
 
 def equal_width_bins(numbers: np.ndarray, num_bins: int) -> np.ndarray:
     """Which of `num_bins` bins `(low, high]` of equal width each number of [0, 1] is in; 0 is in the first."""
-    return np.clip(np.ceil(numbers * num_bins).astype(int) - 1, 0, num_bins - 1)
+    scaled = numbers * num_bins
+    bins = np.ceil(scaled, out=scaled).astype(np.intp)
+    bins -= 1
+    return np.clip(bins, 0, num_bins - 1, out=bins)
 
 
-def _mean_gap(gaps: np.ndarray, n: int) -> float:
-    """`sum |B|/n |mean gap in B|` from the sums of the gaps by example and bin."""
-    return float(np.abs(gaps.sum(axis=0)).sum() / n) if n else NAN
+def mean_gap(gaps: np.ndarray, n: int) -> float:
+    """`sum |B|/n |mean gap in B|` from the sum of the gaps in each bin."""
+    return float(np.abs(gaps).sum() / n) if n else NAN

@@ -1,147 +1,35 @@
 """
 How right and how calibrated a classifier is, from the probabilities of its classes.
 
-All functions take `probabilities` of shape `(n, classes)`, whose rows sum to 1, and the `labels` of the n examples.
-The answer is the class of the largest probability (the first of equal ones), the confidence that probability. Without
-examples every metric is nan.
+All functions take `probabilities` of shape `(n, classes)`, whose rows sum to 1, and the `labels` of the n examples; or
+[`checked_answers`] of both in their place, so that several metrics check them once. The answer is the class of the
+largest probability (the first of equal ones), the confidence that probability. Without examples every metric is nan.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from scipy.special import entr
 
+from .answers import CheckedAnswers, checked_answers, checked_labels, checked_probabilities, row_blocks
 from .arrays import checked_arrays, mean_or_nan
-from .calibration import alignment_error, confidence_calibration_error, equal_width_bins
+from .calibration import EqualMassGap, equal_width_bins, mean_gap
 from .measured import NAN
 
 
-#: Smaller probabilities of a label count as this in logarithms (the floor of scikit-learn's `log_loss`; 36 nats).
-PROBABILITY_FLOOR = float(np.finfo(np.float64).eps)
-#: How far a row of probabilities may be from 1 in sum: rounding of a softmax in half precision is beyond it.
-SUM_TOLERANCE = 1e-3
-
-
-@dataclass(frozen=True)
-class Answers:
-    """The answers of a classifier: probabilities and labels, checked, and what the metrics need of them."""
-
-    probabilities: np.ndarray
-    labels: np.ndarray
-
-    @property
-    def n(self) -> int:
-        return len(self.labels)
-
-    @property
-    def num_classes(self) -> int:
-        return self.probabilities.shape[1]
-
-    @cached_property
-    def predictions(self) -> np.ndarray:
-        return self.probabilities.argmax(axis=1)
-
-    @cached_property
-    def correct(self) -> np.ndarray:
-        return (self.predictions == self.labels).astype(float)
-
-    @property
-    def wrong(self) -> np.ndarray:
-        return 1 - self.correct
-
-    @cached_property
-    def confidence(self) -> np.ndarray:
-        return self.probabilities.max(axis=1)
-
-    @cached_property
-    def label_probability(self) -> np.ndarray:
-        """The probability of the label."""
-        return self.probabilities[np.arange(self.n), self.labels]
-
-    @property
-    def error(self) -> np.ndarray:
-        """`-ln p` of the label, in nats."""
-        return -np.log(np.maximum(self.label_probability, PROBABILITY_FLOOR))
-
-    @property
-    def floored(self) -> int:
-        """How many labels have a probability below the floor."""
-        return int((self.label_probability < PROBABILITY_FLOOR).sum())
-
-    @cached_property
-    def squared_distance(self) -> np.ndarray:
-        """Sum over the classes of the squared difference between the probability and 1 or 0."""
-        # sum of squares - 2 p_y + 1 would cancel where p_y is close to 1
-        difference = self.probabilities.copy()
-        difference[np.arange(self.n), self.labels] -= 1
-        return (difference**2).sum(axis=1)
-
-    @cached_property
-    def entropy(self) -> np.ndarray:
-        """Predictive entropy in nats."""
-        return predictive_entropy(self.probabilities)
-
-
-def checked_probabilities(probabilities: Any) -> np.ndarray:
-    """The probabilities as a float64 table; raises with the position of a row that is not a distribution."""
-    table = np.asarray(probabilities, dtype=np.float64)
-    if table.size == 0 and table.ndim < 2:
-        table = table.reshape(0, 2)
-    if table.ndim != 2 or table.shape[1] < 2:
-        raise ValueError(
-            f"`probabilities` has shape {table.shape}; it must be (examples, classes), two or more classes."
-        )
-    bad = np.argwhere(~np.isfinite(table) | (table < 0))
-    if len(bad):
-        row, column = bad[0]
-        raise ValueError(
-            f"`probabilities` is {table[row, column]} at position ({row}, {column}); it must be in [0, 1]."
-        )
-    sums = table.sum(axis=1)
-    off = np.flatnonzero(np.abs(sums - 1) > SUM_TOLERANCE)
-    if len(off):
-        raise ValueError(
-            f"`probabilities` sums to {sums[off[0]]:.6g} at position {off[0]}; every row must sum to 1 (a softmax in "
-            "single precision does, logits do not)."
-        )
-    return table
-
-
-def checked_labels(labels: Any, num_classes: int) -> np.ndarray:
-    """The labels as integers; raises with the position of one that is not a class."""
-    [numbers] = checked_arrays(labels=labels)
-    bad = np.flatnonzero((numbers != np.floor(numbers)) | (numbers < 0) | (numbers >= num_classes))
-    if len(bad):
-        raise ValueError(
-            f"`labels` is {numbers[bad[0]]:g} at position {bad[0]}; it must be a class, 0 to {num_classes - 1}."
-        )
-    return numbers.astype(int)
-
-
-def checked_answers(probabilities: Any, labels: Any) -> Answers:
-    """Probabilities and labels, checked."""
-    table = checked_probabilities(probabilities)
-    labels = checked_labels(labels, table.shape[1])
-    if len(labels) != len(table):
-        raise ValueError(f"There are {len(table)} rows of probabilities and {len(labels)} labels.")
-    return Answers(table, labels)
-
-
-def classification_error(probabilities: Any, labels: Any) -> float:
+def classification_error(probabilities: Any, labels: Any = None) -> float:
     """Share of wrong answers."""
     return mean_or_nan(checked_answers(probabilities, labels).wrong)
 
 
-def negative_log_likelihood(probabilities: Any, labels: Any) -> float:
+def negative_log_likelihood(probabilities: Any, labels: Any = None) -> float:
     """Mean of `-ln p` of the label, in nats; a probability below 2.2e-16 counts as that (as in scikit-learn)."""
     return mean_or_nan(checked_answers(probabilities, labels).error)
 
 
-def brier_score(probabilities: Any, labels: Any) -> float:
+def brier_score(probabilities: Any, labels: Any = None) -> float:
     """
     Mean over the examples of the squared differences between the probabilities and the label (1 for its class, 0 for
     the others), summed over *all* classes: from 0 to 2, with two classes twice the binary Brier score.
@@ -151,25 +39,22 @@ def brier_score(probabilities: Any, labels: Any) -> float:
 
 def normalized_entropy(probabilities: Any) -> np.ndarray:
     """Predictive entropy of each row divided by `ln(classes)`: 0 where certain, 1 where uniform."""
-    table = checked_probabilities(probabilities)
-    return np.clip(predictive_entropy(table) / np.log(table.shape[1]), 0, 1)
+    if not isinstance(probabilities, CheckedAnswers):
+        table = checked_probabilities(probabilities)
+        probabilities = CheckedAnswers(table, np.zeros(len(table), np.intp))
+    return probabilities.normalized_entropy
 
 
-def predictive_entropy(probabilities: np.ndarray) -> np.ndarray:
-    """Entropy of each row, nats. Summed in order of size: rows with the same values in other places are exact ties."""
-    return np.maximum(np.sort(entr(probabilities), axis=1).sum(axis=1), 0)
-
-
-def expected_calibration_error(probabilities: Any, labels: Any, num_bins: int = 15) -> float:
+def expected_calibration_error(probabilities: Any, labels: Any = None, num_bins: int = 15) -> float:
     """
     Expected calibration error of the answers: `sum |B|/n |accuracy - mean confidence|` over `num_bins` bins B of equal
     width along the confidence, each `(low, high]`.
 
     Args:
-        probabilities (`array` of shape `(n, classes)`):
+        probabilities (`array` of shape `(n, classes)` or [`CheckedAnswers`]):
             Probability of every class.
-        labels (`array`):
-            The right class of each example.
+        labels (`array`, *optional*):
+            The right class of each example; left out with [`CheckedAnswers`].
         num_bins (`int`, *optional*, defaults to 15):
             Number of bins.
 
@@ -177,29 +62,29 @@ def expected_calibration_error(probabilities: Any, labels: Any, num_bins: int = 
         `float`: 0 where every confidence is met, at most 1.
     """
     answers = checked_answers(probabilities, labels)
-    return confidence_calibration_error(answers.confidence, answers.correct, num_bins)
+    bins = equal_width_bins(answers.confidence, num_bins)
+    return mean_gap(np.bincount(bins, answers.correct - answers.confidence, minlength=num_bins), answers.n)
 
 
-def adaptive_calibration_error(probabilities: Any, labels: Any, num_bins: int = 15) -> float:
+def adaptive_calibration_error(probabilities: Any, labels: Any = None, num_bins: int = 15) -> float:
     """
     [`expected_calibration_error`] over bins of equal mass. Equal confidences count as one value (they share their
     accuracy), so the order of the examples does not matter.
     """
     answers = checked_answers(probabilities, labels)
-    return alignment_error(answers.correct, answers.confidence, num_bins)
+    return EqualMassGap(answers.confidence, answers.correct, num_bins)()
 
 
-def classwise_calibration_error(probabilities: Any, labels: Any, num_bins: int = 15) -> float:
+def classwise_calibration_error(probabilities: Any, labels: Any = None, num_bins: int = 15) -> float:
     """
     Mean over the classes c of the calibration error of p_c as the probability that the label is c, over bins of equal
     width, each `(low, high]` (Kull et al. 2019).
     """
     answers = checked_answers(probabilities, labels)
-    columns = enumerate(answers.probabilities.T)
-    return mean_or_nan([confidence_calibration_error(p, answers.labels == c, num_bins) for c, p in columns])
+    return mean_gap(ClassGaps(answers, num_bins).sums(), answers.n * answers.num_classes)
 
 
-def debiased_calibration_error(probabilities: Any, labels: Any, num_bins: int = 15) -> float:
+def debiased_calibration_error(probabilities: Any, labels: Any = None, num_bins: int = 15) -> float:
     """
     Root mean squared calibration error of the answers without the bias of small bins (Kumar et al. 2019): over the
     bins of [`expected_calibration_error`],
@@ -213,7 +98,7 @@ def debiased_calibration_error(probabilities: Any, labels: Any, num_bins: int = 
     bins = equal_width_bins(answers.confidence, num_bins)
     sums = [
         np.bincount(bins, weights, minlength=num_bins)
-        for weights in (np.ones(answers.n), answers.correct, answers.correct - answers.confidence)
+        for weights in (None, answers.correct, answers.correct - answers.confidence)
     ]
     return float(debiased_error(*sums))
 
@@ -229,6 +114,38 @@ def debiased_error(counts: np.ndarray, right: np.ndarray, gaps: np.ndarray) -> n
     terms = np.where(several, counts * ((gaps / size) ** 2 - chance), 0).sum(axis=-1)
     mean = terms / np.maximum(counts.sum(axis=-1), 1)
     return np.where(several.any(axis=-1), np.sqrt(np.maximum(mean, 0)), NAN)
+
+
+class ClassGaps:
+    """The gap between each class (1 where it is the label, else 0) and its probability, in the bins of the latter."""
+
+    def __init__(self, answers: CheckedAnswers, num_bins: int) -> None:
+        self.answers, self.num_bins = answers, num_bins
+        self.offsets = num_bins * np.arange(answers.num_classes)
+
+    @property
+    def size(self) -> int:
+        """The number of bins of all classes."""
+        return self.num_bins * self.answers.num_classes
+
+    def sums(self, counts: np.ndarray | None = None) -> np.ndarray:
+        """The sum of the gaps in each bin, those of the first class first; `counts`: how often each example counts."""
+        sums = np.zeros(self.size)
+        for rows, bins, gaps in self.blocks():
+            if counts is not None:
+                gaps *= counts[rows, None]
+            sums += np.bincount(bins.reshape(-1), gaps.reshape(-1), minlength=self.size)
+        return sums
+
+    def blocks(self) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Some rows, and the bin and the gap of each of their probabilities."""
+        for rows in row_blocks(self.answers.probabilities):
+            block = self.answers.probabilities[rows].astype(np.float64)
+            bins = equal_width_bins(block, self.num_bins)
+            bins += self.offsets
+            gaps = np.negative(block, out=block)
+            gaps[np.arange(len(gaps)), self.answers.labels[rows]] += 1
+            yield rows, bins, gaps
 
 
 def binary_flip(predictions: Any, labels: Any, uncertainty: Any, tau: float, positive: int = 1) -> dict[str, float]:

@@ -30,11 +30,27 @@ class Order:
     """
 
     def __init__(self, numbers: np.ndarray) -> None:
-        self.rows = np.argsort(numbers, kind="stable")
+        self.rows = np.argsort(numbers)
         ranked = numbers[self.rows]
-        starts = np.flatnonzero(np.append(True, ranked[1:] != ranked[:-1])[: len(ranked)])
-        self.starts = starts if len(starts) < len(ranked) else None
-        self.values, self.sizes = ranked[starts], np.diff(starts, append=len(ranked))
+        differs = ranked[1:] != ranked[:-1]
+        self.starts = None if differs.all() else np.flatnonzero(np.append(True, differs))
+        self.values = ranked if self.starts is None else ranked[self.starts]
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """How many items each group has."""
+        n = len(self.rows)
+        return np.ones(n, int) if self.starts is None else np.diff(self.starts, append=n)
+
+    @cached_property
+    def ends(self) -> np.ndarray:
+        """The last item of each group."""
+        return np.append(self.starts[1:] - 1, len(self.rows) - 1)
+
+    def running_sums(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        """Sums of the ranked arrays up to the end of each group of equal numbers."""
+        sums = [np.cumsum(array) for array in arrays]
+        return sums if self.starts is None else [running[self.ends] for running in sums]
 
     def group_sums(self, *arrays: np.ndarray) -> list[np.ndarray]:
         """Sums of the ranked arrays over the groups of equal numbers."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from .arrays import checked_arrays
 from .bootstrap import measure_rows
+from .curve import Order
 from .measured import Measured
 from .separation import Separation, Split
 
@@ -28,7 +29,8 @@ def ood_detection(uncertainty_in: Any, uncertainty_out: Any) -> dict[str, float]
         `ood_fpr95` (least false positive rate with at least 95 % of the positives found). nan where one of the two
         has no examples.
     """
-    return _metrics(Separation(*_stacked(uncertainty_in, uncertainty_out)).split())
+    uncertainty, outside = _stacked(uncertainty_in, uncertainty_out)
+    return _metrics(Separation(Order(uncertainty), outside).split())
 
 
 def ood_report(
@@ -39,7 +41,7 @@ def ood_report(
     then those from out.
     """
     uncertainty, outside = _stacked(uncertainty_in, uncertainty_out)
-    separation = Separation(uncertainty, outside)
+    separation = Separation(Order(uncertainty), outside)
     reason = f"no examples {'from within' if outside.any() else 'from out of'} the distribution"
     return measure_rows(
         lambda counts: _metrics(separation.split(counts)), len(outside), lambda _: reason, resamples, level, seed

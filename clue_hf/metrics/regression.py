@@ -224,13 +224,13 @@ def corr_error_pe(mean: Any, std: Any, target: Any, min_variance: float = 0.0) -
     them is constant or a standard deviation is 0 (give a `min_variance`).
     """
     forecasts = checked_forecasts(mean, std, target, min_variance)
-    return correlation(forecasts.error, forecasts.entropy)(np.ones(forecasts.n))
+    return correlation(forecasts.error, forecasts.entropy)()
 
 
 def corr_error_var(mean: Any, std: Any, target: Any, min_variance: float = 0.0) -> float:
     """Pearson correlation of the squared error with the variance, nan where one of them is constant."""
     forecasts = checked_forecasts(mean, std, target, min_variance)
-    return correlation(forecasts.error, forecasts.variance)(np.ones(forecasts.n))
+    return correlation(forecasts.error, forecasts.variance)()
 
 
 def mean_std(std: Any, min_variance: float = 0.0) -> float:
@@ -288,11 +288,17 @@ class Ranked:
 
     def draw(self, counts: np.ndarray | None = None) -> Drawn:
         """The rows, each once, or `counts` times where they are a resample."""
-        counts = np.ones(len(self.error), int) if counts is None else counts
-        drawn = counts[self.order.rows]
-        total, drawn = self.order.group_sums(drawn * self.error, drawn)
+        if counts is None:
+            drawn, [total] = self.order.sizes, self.order.group_sums(self.error)
+            best_error = self.best_error
+        else:
+            ranked = counts[self.order.rows]
+            total, drawn = self.order.group_sums(ranked * self.error, ranked)
+            best_error = np.repeat(self.best_error, counts[self.best])
+        if counts is None and self.order.starts is None:  # nothing is repeated
+            return Drawn(total, self.order.values, best_error)
         error, variance = (np.repeat(values, drawn) for values in (total / np.maximum(drawn, 1), self.order.values))
-        return Drawn(error, variance, np.repeat(self.best_error, counts[self.best]))
+        return Drawn(error, variance, best_error)
 
 
 @dataclass(frozen=True)

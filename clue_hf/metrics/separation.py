@@ -81,7 +81,7 @@ def residual_correlation(uncertainty: Any, wrong: Any) -> float:
             The residual: 1 where the answer is wrong, or another measure of error such as `1 - p` of the label.
     """
     uncertainty, residual = checked_arrays(uncertainty=uncertainty, wrong=wrong)
-    return Correlation(uncertainty, residual)(np.ones(len(residual)))
+    return Correlation(uncertainty, residual)()
 
 
 def uncertainty_calibration_error(uncertainty: Any, wrong: Any, num_bins: int = 15) -> float:
@@ -109,26 +109,42 @@ def uncertain_as_wrong(uncertainty: np.ndarray, wrong: np.ndarray, tau: float) -
 class Separation:
     """The answers in ascending order of uncertainty."""
 
-    def __init__(self, uncertainty: np.ndarray, wrong: np.ndarray) -> None:
-        self.order = Order(uncertainty)
+    def __init__(self, order: Order, wrong: np.ndarray) -> None:
+        self.order = order
         self.wrong = wrong[self.order.rows].astype(int)
 
     def split(self, counts: np.ndarray | None = None) -> Split:
         """The answers, each counting once, or `counts` times where they are a resample."""
-        drawn = np.ones(len(self.wrong), int) if counts is None else counts[self.order.rows]
-        wrong, drawn = self.order.group_sums(drawn * self.wrong, drawn)
-        return Split(self.order.values, wrong, drawn - wrong)
+        if counts is None:
+            [up_to_wrong], up_to = self.order.running_sums(self.wrong), np.cumsum(self.order.sizes)
+        else:
+            drawn = counts[self.order.rows]
+            up_to_wrong, up_to = self.order.running_sums(drawn * self.wrong, drawn)
+        return Split(self.order.values, up_to_wrong, up_to - up_to_wrong)
 
 
 class Split:
-    """How many wrong and how many right answers there are at each value of the uncertainty, in ascending order."""
+    """
+    How many answers are wrong, and how many right, up to each value of the uncertainty in ascending order; `wrong` and
+    `right`: those at the value itself.
+    """
 
-    def __init__(self, values: np.ndarray, wrong: np.ndarray, right: np.ndarray) -> None:
-        self.values, self.wrong, self.right = values, wrong, right
-        self.up_to_wrong, self.up_to_right = np.cumsum(wrong), np.cumsum(right)
-        self.all_wrong, self.all_right = (
-            int(sums[-1]) if len(sums) else 0 for sums in (self.up_to_wrong, self.up_to_right)
-        )
+    def __init__(self, values: np.ndarray, up_to_wrong: np.ndarray, up_to_right: np.ndarray) -> None:
+        self.values, self.up_to_wrong, self.up_to_right = values, up_to_wrong, up_to_right
+        self.all_wrong, self.all_right = (int(sums[-1]) if len(sums) else 0 for sums in (up_to_wrong, up_to_right))
+
+    @cached_property
+    def wrong(self) -> np.ndarray:
+        return np.diff(self.up_to_wrong, prepend=0)
+
+    @cached_property
+    def right(self) -> np.ndarray:
+        return np.diff(self.up_to_right, prepend=0)
+
+    @cached_property
+    def _wrong_from(self) -> np.ndarray:
+        """How many wrong answers have each value or a larger one."""
+        return self.all_wrong - self.up_to_wrong + self.wrong
 
     @property
     def two_sided(self) -> bool:
@@ -170,17 +186,18 @@ class Split:
         """Area under the precision-recall curve of "wrong" in steps; equal uncertainties enter together."""
         if not self.two_sided:
             return NAN
-        at_least = self.all_wrong - self.up_to_wrong + self.wrong
-        called = at_least + self.all_right - self.up_to_right + self.right
-        return float(self.wrong @ (at_least / np.maximum(called, 1)) / self.all_wrong)
+        called = self._wrong_from + (self.all_right - self.up_to_right + self.right)
+        precision = self._wrong_from / np.maximum(called, 1, out=called)
+        return float(self.wrong @ precision / self.all_wrong)
 
     def false_positive_rate(self, recall: float) -> float:
         """Least share of right answers that a threshold calls uncertain which calls `recall` of the wrong ones so."""
         if not self.two_sided:
             return NAN
-        at_least = self.all_wrong - self.up_to_wrong + self.wrong
-        last = int((at_least >= recall * self.all_wrong).sum()) - 1
-        return float((self.all_right - self.up_to_right + self.right)[last] / self.all_right)
+        # as the uncertainty grows, fewer are called: the last value that leaves enough of the wrong ones
+        last = len(self.values) - 1 - int(np.argmax((self._wrong_from >= recall * self.all_wrong)[::-1]))
+        below = self.up_to_right[last - 1] if last else 0
+        return float((self.all_right - below) / self.all_right)
 
 
 class Correlation:
@@ -189,24 +206,33 @@ class Correlation:
     def __init__(self, a: np.ndarray, b: np.ndarray) -> None:
         self.scaled = [_to_unit_range(numbers) for numbers in (a, b)]
 
-    def __call__(self, counts: np.ndarray) -> float:
-        n = counts.sum()
+    def __call__(self, counts: np.ndarray | None = None) -> float:
+        n = len(self.scaled[0]) if counts is None else counts.sum()
         if n == 0:
             return NAN
-        a, b = (numbers - counts @ numbers / n for numbers in self.scaled)
-        counted_a, counted_b = counts * a, counts * b
+        a, b = (numbers - _counted(numbers, counts).sum() / n for numbers in self.scaled)
+        counted_a, counted_b = _counted(a, counts), _counted(b, counts)
         squares = counted_a @ a, counted_b @ b
         if min(squares) <= n * (1e-13) ** 2:  # constant up to rounding
             return NAN
         return float(np.clip(counted_a @ b / np.sqrt(squares[0]) / np.sqrt(squares[1]), -1, 1))
 
 
+def _counted(numbers: np.ndarray, counts: np.ndarray | None) -> np.ndarray:
+    """Each number as often as it counts, `None` for once."""
+    return numbers if counts is None else counts * numbers
+
+
 def _to_unit_range(numbers: np.ndarray) -> np.ndarray:
     """`(numbers - min) / (max - min)`, whose squares neither overflow nor vanish; zeros where all are equal."""
     if not len(numbers) or np.ptp(numbers) == 0:
         return np.zeros(len(numbers))
-    return (numbers - numbers.min()) / np.ptp(numbers)
+    least = numbers.min()
+    scaled = numbers - least
+    scaled /= numbers.max() - least
+    return scaled
 
 
 def _split(uncertainty: Any, wrong: Any) -> Split:
-    return Separation(*checked_wrong(uncertainty, wrong)).split()
+    uncertainty, wrong = checked_wrong(uncertainty, wrong)
+    return Separation(Order(uncertainty), wrong).split()

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.special import expit, logit, softmax
 
-from ..metrics.classification import Answers, checked_answers, checked_probabilities
+from ..metrics.answers import CheckedAnswers, checked_answers, checked_probabilities
 from .confidence import isotonic_knots
 from .stored import Stored
 
@@ -49,7 +49,7 @@ class Calibrator(Stored, ABC):
             labels (`array`):
                 The right class of each example.
         """
-        answers = checked_answers(probabilities, labels)
+        answers = checked_answers(np.asarray(probabilities, dtype=np.float64), labels)
         if answers.n == 0:
             raise ValueError("There is nothing to fit: no examples.")
         return cls._fit(answers)
@@ -60,7 +60,7 @@ class Calibrator(Stored, ABC):
 
     @classmethod
     @abstractmethod
-    def _fit(cls, answers: Answers) -> Self: ...
+    def _fit(cls, answers: CheckedAnswers) -> Self: ...
 
     @abstractmethod
     def _map(self, probabilities: np.ndarray) -> np.ndarray: ...
@@ -80,7 +80,7 @@ class TemperatureCalibrator(Calibrator):
     temperature: float
 
     @classmethod
-    def _fit(cls, answers: Answers) -> Self:
+    def _fit(cls, answers: CheckedAnswers) -> Self:
         from scipy.optimize import brentq
 
         logits = np.log(np.maximum(answers.probabilities, MIN_PROBABILITY))
@@ -117,7 +117,7 @@ class OneVsRest(Calibrator):
     def _map_class(probability: np.ndarray, *parameters: Any) -> np.ndarray: ...
 
     @classmethod
-    def _fit(cls, answers: Answers) -> Self:
+    def _fit(cls, answers: CheckedAnswers) -> Self:
         targets = [(answers.labels == c).astype(float) for c in range(answers.num_classes)]
         classes = [
             cls._fit_class(probability, target) if 0 < target.sum() < answers.n else cls.identity

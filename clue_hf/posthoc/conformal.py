@@ -19,8 +19,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ..errors import UserError
+from ..metrics.answers import checked_answers, checked_probabilities
 from ..metrics.arrays import checked_arrays
-from ..metrics.classification import checked_answers, checked_probabilities
 from ..metrics.regression import checked_forecasts, floored_std
 from .stored import Stored
 
@@ -104,7 +104,7 @@ class PredictionSets(Conformal):
     @classmethod
     def fit(cls, probabilities: Any, labels: Any, coverage: float = COVERAGE) -> Self:
         """From the probabilities and labels of calibration rows; raises where there are too few."""
-        answers = checked_answers(probabilities, labels)
+        answers = checked_answers(np.asarray(probabilities, dtype=np.float64), labels)
         return cls.from_scores(cls.scores(answers.probabilities)[np.arange(answers.n), answers.labels], coverage)
 
     def __call__(self, probabilities: Any) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..metrics.classification import checked_probabilities
+from ..metrics.answers import checked_probabilities
 
 
 def ensemble_probabilities(members: Sequence[Any]) -> np.ndarray:

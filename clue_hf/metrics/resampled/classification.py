@@ -8,22 +8,26 @@ those of [`bootstrap_interval`] and [`paired_bootstrap`], so the intervals are t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, islice
+from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from ..answers import CheckedAnswers, checked_answers
 from ..arrays import checked_arrays
 from ..bootstrap import check_options, measured_columns, multiplicities
 from ..calibration import EqualMassGap, equal_width_bins
-from ..classification import Answers, checked_answers, debiased_error, flip_outcomes, flip_rates, normalized_entropy
+from ..classification import ClassGaps, debiased_error, flip_outcomes, flip_rates
+from ..curve import Order, Qualities
 from ..measured import NAN, Measured, paired_differences
 from ..registry import METRICS
-from ..separation import Correlation, Separation, best_threshold, uncertain_as_wrong
-from .rejection import rejection_report
+from ..rejection import named_metric
+from ..separation import Correlation, Separation, Split, uncertain_as_wrong
+from .rejection import measure_rejection
 
 
 #: The rejection metrics of a report, with quality 1 for a right answer and 0 for a wrong one.
@@ -33,6 +37,8 @@ REJECTION_METRICS = (
 )  # fmt: skip
 #: How many numbers a block of resamples holds.
 BLOCK = 2**21
+#: Up to so many probabilities, a table of them serves all resamples (12 bytes each); beyond, each reads them again.
+TABLE_LIMIT = 2**26
 
 _TWO_SIDED = ("uncertainty_auc", "residual_correlation", "wasserstein", "uncertainty_gap")
 _LOGARITHMIC = ("nll", "alignment_error", "residual_correlation_nll")
@@ -46,7 +52,7 @@ _FLIP_REASONS = {
 
 def classification_report(
     probabilities: Any,
-    labels: Any,
+    labels: Any = None,
     uncertainty: Any = None,
     resamples: int = 2000,
     tau: float | None = None,
@@ -67,10 +73,10 @@ def classification_report(
     interval lies mostly above the value.
 
     Args:
-        probabilities (`array` of shape `(n, classes)`):
+        probabilities (`array` of shape `(n, classes)` or [`CheckedAnswers`]):
             Probability of every class.
-        labels (`array`):
-            The right class of each example.
+        labels (`array`, *optional*):
+            The right class of each example; left out with [`CheckedAnswers`].
         uncertainty (`array`, *optional*):
             The uncertainty of each answer, by default [`normalized_entropy`]. Above 1 there is no `uce`. The
             `alignment_error` is always that of the entropy of the probabilities, in nats.
@@ -95,20 +101,24 @@ def classification_report(
     0.043
     ```
     """
+    check_options(resamples, level)
     answers = checked_answers(probabilities, labels)
     if uncertainty is None:
-        uncertainty = normalized_entropy(answers.probabilities)
-    uncertainty, _ = checked_arrays(uncertainty=uncertainty, labels=answers.labels)
-    measured = _measure(_Model(answers, uncertainty, tau, positive, num_bins), resamples, level, seed)
+        uncertainty = answers.normalized_entropy
+    else:
+        uncertainty, _ = checked_arrays(uncertainty=uncertainty, labels=answers.labels)
+    model = _Model(answers, uncertainty, tau, positive, num_bins)
+    measured = _measure(model, resamples, level, seed)
     if answers.n:
-        best_tau = best_threshold(uncertainty, answers.wrong)
+        best_tau = model.separation.split().threshold()
         measured["uncertainty_accuracy"] = measured["uncertainty_accuracy"].with_details(tau=best_tau)
     if answers.floored:
         for name in _LOGARITHMIC:
             measured[name] = measured[name].with_details(floored=answers.floored)
     if rejection:
-        options: dict[str, Any] = {"resamples": resamples, "level": level, "seed": seed}
-        measured |= rejection_report(uncertainty, answers.correct, metrics=REJECTION_METRICS, **options)
+        metrics = {name: named_metric(name) for name in REJECTION_METRICS}
+        qualities, orders = Qualities(answers.correct), {"": model.separation.order}
+        measured |= measure_rejection(qualities, orders, metrics, resamples, level, seed)[""]
     return measured
 
 
@@ -151,84 +161,159 @@ def paired_classification_differences(
 class _Model:
     """What a report is about."""
 
-    answers: Answers
+    answers: CheckedAnswers
     uncertainty: np.ndarray
     tau: float | None
     positive: int
     num_bins: int
 
+    @cached_property
+    def separation(self) -> Separation:
+        return Separation(Order(self.uncertainty), self.answers.wrong)
+
 
 def _measure(model: _Model, resamples: int, level: float, seed: int) -> dict[str, Measured]:
     """Every metric but those of rejection, on all examples and on each resample, in the order of the registry."""
-    check_options(resamples, level)
     n = model.answers.n
-    tables, ordered = _Tables(model), _Ordered(model)
+    parts: Iterable[_Part] = _parts(model, keep=resamples > 0)
+    if resamples:  # else each part is made, asked once and forgotten
+        parts = list(parts)
     blocks: dict[str, list[np.ndarray]] = {}
     for counts in _blocks(n, resamples, seed):
-        for name, values in {**tables.metrics(counts), **ordered.metrics(counts)}.items():
-            blocks.setdefault(name, []).append(values)
+        for part in parts:
+            for name, values in part(counts).items():
+                blocks.setdefault(name, []).append(np.atleast_1d(values))
     columns = {name: np.concatenate(blocks[name]).tolist() for name in METRICS["classes"] if name in blocks}
     return measured_columns(columns, n, lambda name: _reason(name, model), resamples, level)
 
 
-def _blocks(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """How often each example counts, as `(rows, n)`: first once each, then in every resample."""
-    every = chain([np.ones(n, int)], multiplicities(n, resamples, seed))
-    while block := list(islice(every, max(1, BLOCK // max(n, 1)))):
+def _blocks(n: int, resamples: int, seed: int) -> Iterator[np.ndarray | None]:
+    """How often each example counts: first `None` for once each, then `(rows, n)`, a row for each resample."""
+    yield None
+    drawn = multiplicities(n, resamples, seed)
+    while block := list(islice(drawn, max(1, BLOCK // max(n, 1)))):
         yield np.array(block)
 
 
-class _Tables:
-    """The metrics that follow from sums over the examples: one row per example in a sparse table."""
+#: Some metrics for each row of counts.
+_Part = Callable[[np.ndarray | None], dict[str, Any]]
 
-    def __init__(self, model: _Model) -> None:
-        self.model, answers = model, model.answers
-        gap = answers.correct - answers.confidence
-        bins = equal_width_bins(answers.confidence, model.num_bins)
-        tables = {
-            "means": sparse.csr_array(np.column_stack([answers.wrong, answers.squared_distance, answers.error])),
-            "size": self._binned(bins, np.ones(answers.n)),
-            "right": self._binned(bins, answers.correct),
-            "gap": self._binned(bins, gap),
-            "classes": sparse.hstack([self._class_gaps(c) for c in range(answers.num_classes)]),
-        }
-        if ((model.uncertainty >= 0) & (model.uncertainty <= 1)).all():
-            bins = equal_width_bins(model.uncertainty, model.num_bins)
-            tables["uncertainty"] = self._binned(bins, answers.wrong - model.uncertainty)
-        if model.tau is not None:
-            alike = uncertain_as_wrong(model.uncertainty, answers.wrong, model.tau)
-            tables["alike"] = sparse.csr_array(alike.reshape(-1, 1).astype(float))
-        if model.tau is not None and answers.num_classes == 2:
-            outcomes = flip_outcomes(answers.predictions, answers.labels, model.uncertainty, model.tau, model.positive)
-            tables["flip"] = sparse.csr_array(outcomes)
+
+def _parts(model: _Model, keep: bool) -> Iterator[_Part]:
+    """All metrics: those of sums, then those of an order and the correlations; `keep`: they are asked again."""
+    answers, uncertainty = model.answers, model.uncertainty
+    yield _Sums(model, keep)
+    split = model.separation.split
+    yield _by_row(lambda counts: _separations(split(counts)))
+    yield _by_row(_named("ece_adaptive", EqualMassGap(answers.confidence, answers.correct, model.num_bins)))
+    yield _by_row(_named("alignment_error", EqualMassGap(answers.entropy, answers.error, model.num_bins)))
+    yield _by_row(_named("residual_correlation", Correlation(uncertainty, answers.wrong)))
+    residual = 1 - answers.label_probability
+    yield _by_row(_named("residual_correlation_probability", Correlation(uncertainty, residual)))
+    yield _by_row(_named("residual_correlation_nll", Correlation(uncertainty, answers.error)))
+
+
+def _named(name: str, metric: Callable[[np.ndarray | None], float]) -> _Part:
+    return lambda counts: {name: metric(counts)}
+
+
+def _separations(split: Split) -> dict[str, float]:
+    return {
+        "uncertainty_accuracy": split.accuracy(),
+        "uncertainty_auc": split.auc(),
+        "wasserstein": split.wasserstein(),
+        "uncertainty_gap": split.gap(),
+    }
+
+
+def _by_row(metrics: _Part) -> _Part:
+    """Metrics of one row of counts, for many."""
+
+    def of_all(counts: np.ndarray | None) -> dict[str, Any]:
+        if counts is None:
+            return metrics(None)
+        rows = [metrics(row) for row in counts]
+        return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+
+    return of_all
+
+
+@dataclass(frozen=True)
+class _Binned:
+    """One number per example, in the column of its bin."""
+
+    bins: np.ndarray
+    numbers: np.ndarray
+    size: int
+
+    def sums(self) -> np.ndarray:
+        return np.bincount(self.bins, self.numbers, minlength=self.size)
+
+    def table(self) -> sparse.csr_array:
+        starts = np.arange(len(self.bins) + 1)
+        return sparse.csr_array((self.numbers, self.bins, starts), shape=(len(self.bins), self.size))
+
+
+class _Sums:
+    """
+    The metrics that follow from sums over the examples. For resamples the numbers are kept, one row per example, in a
+    sparse table, unless it were too large.
+    """
+
+    def __init__(self, model: _Model, keep: bool) -> None:
+        self.model, self.class_gaps = model, ClassGaps(model.answers, model.num_bins)
+        if not keep:
+            return
+        tables = {name: columns.table() for name, columns in self._columns()}
+        if model.answers.probabilities.size <= TABLE_LIMIT:
+            tables["classes"] = _class_table(self.class_gaps)
         self.names = list(tables)
         self.ends = np.cumsum([table.shape[1] for table in tables.values()])
-        self.table = sparse.csr_array(sparse.hstack(list(tables.values())))
+        self.table = sparse.csr_array(sparse.hstack(list(tables.values()))).T
 
-    def _binned(self, bins: np.ndarray, numbers: np.ndarray) -> sparse.csr_array:
-        """One number per row, in the column of its bin."""
-        shape = len(bins), self.model.num_bins
-        return sparse.csr_array((numbers, (np.arange(len(bins)), bins)), shape=shape)
+    def _columns(self) -> Iterator[tuple[str, _Binned]]:
+        """What is summed; one at a time, since each is as long as there are examples."""
+        answers, uncertainty, num_bins = self.model.answers, self.model.uncertainty, self.model.num_bins
+        once = np.zeros(answers.n, np.intp)
+        yield "error", _Binned(once, answers.wrong, 1)
+        yield "brier", _Binned(once, answers.squared_distance, 1)
+        yield "nll", _Binned(once, answers.error, 1)
+        bins = equal_width_bins(answers.confidence, num_bins)
+        yield "size", _Binned(bins, np.ones(answers.n), num_bins)
+        yield "right", _Binned(bins, answers.correct, num_bins)
+        yield "gap", _Binned(bins, answers.correct - answers.confidence, num_bins)
+        if ((uncertainty >= 0) & (uncertainty <= 1)).all():
+            bins = equal_width_bins(uncertainty, num_bins)
+            yield "uncertainty", _Binned(bins, answers.wrong - uncertainty, num_bins)
+        tau = self.model.tau
+        if tau is not None:
+            alike = uncertain_as_wrong(uncertainty, answers.wrong, tau).astype(float)
+            yield "alike", _Binned(once, alike, 1)
+        if tau is not None and answers.num_classes == 2:
+            outcomes = flip_outcomes(answers.predictions, answers.labels, uncertainty, tau, self.model.positive)
+            yield "flip", _Binned(outcomes.argmax(axis=1), np.ones(answers.n), outcomes.shape[1])
 
-    def _class_gaps(self, c: int) -> sparse.csr_array:
-        probability = self.model.answers.probabilities[:, c]
-        bins = equal_width_bins(probability, self.model.num_bins)
-        return self._binned(bins, (self.model.answers.labels == c) - probability)
-
-    def metrics(self, counts: np.ndarray) -> dict[str, np.ndarray]:
-        """The metrics for each row of counts."""
-        product = (self.table.T @ np.ascontiguousarray(counts.T, dtype=float)).T
+    def _all_sums(self, counts: np.ndarray | None) -> dict[str, np.ndarray]:
+        """The sums by name, of shape `(rows, columns)`."""
+        if counts is None:
+            sums = {name: columns.sums()[None] for name, columns in self._columns()}
+            return {**sums, "classes": self.class_gaps.sums()[None]}
+        product = (self.table @ np.ascontiguousarray(counts.T, dtype=float)).T
         sums = dict(zip(self.names, np.split(product, self.ends[:-1], axis=1), strict=True))
+        if "classes" not in sums:
+            sums["classes"] = np.array([self.class_gaps.sums(row) for row in counts])
+        return sums
+
+    def __call__(self, counts: np.ndarray | None) -> dict[str, np.ndarray]:
+        """The metrics for each row of counts."""
+        sums = self._all_sums(counts)
         n = self.model.answers.n or NAN
-        error, brier, nll = sums["means"].T / n
         metrics = {
-            "error": error,
-            "brier": brier,
-            "nll": nll,
+            **{name: sums[name][:, 0] / n for name in ("error", "brier", "nll")},
             "ece": np.abs(sums["gap"]).sum(axis=1) / n,
             "ece_debiased": debiased_error(sums["size"], sums["right"], sums["gap"]),
             "ece_classwise": np.abs(sums["classes"]).sum(axis=1) / n / self.model.answers.num_classes,
-            "uce": np.abs(sums["uncertainty"]).sum(axis=1) / n if "uncertainty" in sums else np.full(len(counts), NAN),
+            "uce": np.abs(sums["uncertainty"]).sum(axis=1) / n if "uncertainty" in sums else [NAN] * len(sums["gap"]),
         }
         if "alike" in sums:
             metrics["uncertainty_accuracy_val"] = sums["alike"][:, 0] / n
@@ -237,37 +322,14 @@ class _Tables:
         return metrics
 
 
-class _Ordered:
-    """The metrics that follow from an order of the examples, and the correlations."""
-
-    def __init__(self, model: _Model) -> None:
-        answers, uncertainty = model.answers, model.uncertainty
-        self.separation = Separation(uncertainty, answers.wrong)
-        self.gaps = {
-            "ece_adaptive": EqualMassGap(answers.confidence, answers.correct, model.num_bins),
-            "alignment_error": EqualMassGap(answers.entropy, answers.error, model.num_bins),
-        }
-        self.correlations = {
-            "residual_correlation": Correlation(uncertainty, answers.wrong),
-            "residual_correlation_probability": Correlation(uncertainty, 1 - answers.label_probability),
-            "residual_correlation_nll": Correlation(uncertainty, answers.error),
-        }
-
-    def metrics(self, counts: np.ndarray) -> dict[str, np.ndarray]:
-        """The metrics for each row of counts."""
-        rows = [self._metrics(row) for row in counts]
-        return {name: np.array([row[name] for row in rows]) for name in rows[0]}
-
-    def _metrics(self, counts: np.ndarray) -> dict[str, float]:
-        split = self.separation.split(counts)
-        return {
-            "uncertainty_accuracy": split.accuracy(),
-            "uncertainty_auc": split.auc(),
-            "wasserstein": split.wasserstein(),
-            "uncertainty_gap": split.gap(),
-            **{name: gap(counts) for name, gap in self.gaps.items()},
-            **{name: correlation(counts) for name, correlation in self.correlations.items()},
-        }
+def _class_table(gaps: ClassGaps) -> sparse.csr_array:
+    """The gaps of all classes, one row per example, each in the column of its bin."""
+    n, classes = gaps.answers.probabilities.shape
+    columns, numbers = np.empty((n, classes), np.int32), np.empty((n, classes))
+    for rows, bins, values in gaps.blocks():
+        columns[rows], numbers[rows] = bins, values
+    starts = np.arange(0, n * classes + 1, classes)
+    return sparse.csr_array((numbers.reshape(-1), columns.reshape(-1), starts), shape=(n, gaps.size))
 
 
 def _reason(name: str, model: _Model) -> str:

@@ -65,12 +65,13 @@ def regression_report(
     ```
     """
     forecasts = checked_forecasts(mean, std, target, min_variance, pit)
-    measured = _measure(forecasts, resamples, level, seed)
+    metrics = _Metrics(forecasts)
+    measured = _measure(metrics, resamples, level, seed)
     if forecasts.clamped:
         unaffected = ("mse",) if pit is None else ("mse", *_COVERAGE_METRICS)
         for name in measured.keys() - set(unaffected):
             measured[name] = measured[name].with_details(clamped=forecasts.clamped)
-    skipped = Ranked(forecasts).draw().ence(ENCE_BINS)[1]
+    skipped = metrics.ranked.draw().ence(ENCE_BINS)[1]
     if skipped:
         measured["ence"] = measured["ence"].with_details(skipped_bins=skipped)
     return measured
@@ -104,36 +105,36 @@ def paired_regression_differences(
             As in [`regression_report`].
     """
     a, b = (
-        _measure(checked_forecasts(mean, std, target, min_variance, pit), resamples, level, seed)
+        _measure(_Metrics(checked_forecasts(mean, std, target, min_variance, pit)), resamples, level, seed)
         for mean, std, pit in ((mean_a, std_a, pit_a), (mean_b, std_b, pit_b))
     )
     return paired_differences(a, b, level)
 
 
-def _measure(forecasts: Forecasts, resamples: int, level: float, seed: int) -> dict[str, Measured]:
+def _measure(metrics: _Metrics, resamples: int, level: float, seed: int) -> dict[str, Measured]:
     """Every metric on all rows and on each resample, in the order of the registry."""
-    reason = partial(_reason, forecasts=forecasts)
-    return measure_rows(_Metrics(forecasts), forecasts.n, reason, resamples, level, seed)
+    reason = partial(_reason, forecasts=metrics.forecasts)
+    return measure_rows(metrics, metrics.forecasts.n, reason, resamples, level, seed)
 
 
 class _Metrics:
     """Every metric; called with how often each row counts."""
 
     def __init__(self, forecasts: Forecasts) -> None:
-        self.n = forecasts.n
+        self.forecasts, self.n = forecasts, forecasts.n
         within_95 = central_level(forecasts.pit) <= 0.95
         columns = [forecasts.error, forecasts.log_loss, within_95, forecasts.std, forecasts.variance]
         self.table = np.array(columns, dtype=float)
         self.coverage, self.ranked = Coverage(forecasts.pit), Ranked(forecasts)
-        self.alignment = EqualMassGap(forecasts.variance, forecasts.error, ALIGNMENT_BINS)
+        self.alignment = EqualMassGap(forecasts.variance, forecasts.error, ALIGNMENT_BINS, self.ranked.order)
         self.correlations = {
             "corr_error_pe": correlation(forecasts.error, forecasts.entropy),
             "corr_error_var": correlation(forecasts.error, forecasts.variance),
         }
 
     def __call__(self, counts: np.ndarray | None) -> dict[str, float]:
-        counts = np.ones(self.n, int) if counts is None else counts
-        mse, nll, coverage_95, std, variance = (self.table @ counts / (self.n or NAN)).tolist()
+        sums = self.table.sum(axis=1) if counts is None else self.table @ counts
+        mse, nll, coverage_95, std, variance = (sums / (self.n or NAN)).tolist()
         drawn = self.ranked.draw(counts)
         return {
             "mse": mse,

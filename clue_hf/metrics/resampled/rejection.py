@@ -88,7 +88,7 @@ def rejection_reports(
         groups.setdefault(left.tobytes(), (left, {}))[1][scorer] = Order(used)
     measured = {}
     for left, orders in groups.values():
-        measured.update(_measure_group(Qualities(left), orders, chosen, resamples, level, seed))
+        measured.update(measure_rejection(Qualities(left), orders, chosen, resamples, level, seed))
     return {scorer: measured[scorer] for scorer in uncertainties}
 
 
@@ -139,7 +139,7 @@ def _common(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
     return np.where(both, a, NAN), np.where(both, b, NAN)
 
 
-def _measure_group(
+def measure_rejection(
     qualities: Qualities,
     orders: Mapping[str, Order],
     metrics: Mapping[str, RejectionMetric],
@@ -147,7 +147,7 @@ def _measure_group(
     level: float,
     seed: int,
 ) -> dict[str, dict[str, Measured]]:
-    """Every metric of scorers that judge the same items."""
+    """Every metric of scorers that judge the same items, all checked."""
     items = Items(qualities)
     reasons = {name: metric.reason(items) for name, metric in metrics.items()}
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..bootstrap import cluster_mean_interval, measure_rows
+from ..curve import Order
 from ..measured import Measured
 from ..separation import Separation, checked_wrong
 
@@ -35,7 +36,7 @@ def right_or_wrong_report(
             As in [`bootstrap_interval`].
     """
     uncertainty, wrong = checked_wrong(uncertainty, 1 - np.asarray(right, dtype=float))
-    separation = Separation(uncertainty, wrong)
+    separation = Separation(Order(uncertainty), wrong)
     reason = f"all outputs are {'wrong' if wrong.any() else 'right'}"
 
     def detection(counts: np.ndarray | None) -> dict[str, float]:
