@@ -24,7 +24,7 @@ SMALL = {
               "num_key_value_heads": 1, "max_position_embeddings": 64, "head_dim": 8},
 }  # fmt: skip
 SMALL["mt5"] = {**SMALL["t5"], "feed_forward_proj": "gated-gelu"}
-SMALL |= dict.fromkeys(("marian", "mbart", "pegasus"), SMALL["bart"])
+SMALL |= dict.fromkeys(("marian", "mbart", "pegasus", "m2m_100"), SMALL["bart"])
 SMALL |= dict.fromkeys(("gemma2", "mistral", "qwen2", "qwen3"), SMALL["llama"])
 CAUSAL = ("gpt2", "llama", "gemma2", "mistral", "qwen2", "qwen3")
 

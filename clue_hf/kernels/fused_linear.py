@@ -31,6 +31,8 @@ Temperature = Callable[[torch.Tensor | None, torch.Tensor], torch.Tensor]
 
 # Rows per matrix product: as fast as one large product, at an eighth of the logits for 2,048 rows.
 CHUNK_SIZE = 256
+# On the CPU, a product of so few rows is a quarter to a third faster with so many rows of the weight at a time.
+FEW_ROWS, SLICE_SIZE = 64, 1024
 # Logits per elementwise block on the CPU. Several passes over 1 MiB stay in the cache; over a whole chunk they do not.
 BLOCK_ELEMENTS = 2**18
 # Stands for ln 0: a column at -inf keeps probability 0, and 0 * FLOOR is 0 where 0 * -inf would be NaN.
@@ -205,7 +207,11 @@ def _chunks(num_rows: int, chunk_size: int, segments: torch.Tensor | None) -> It
 def linear_logits(
     rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, buffer: torch.Tensor
 ) -> torch.Tensor:
-    logits = torch.mm(rows, weight.t(), out=buffer[: len(rows)])
+    logits = buffer[: len(rows)]
+    slice_size = SLICE_SIZE * torch.get_num_threads() if rows.is_cpu and len(rows) <= FEW_ROWS else len(weight)
+    for start in range(0, len(weight), max(slice_size, 1)):
+        part = slice(start, start + slice_size)
+        torch.mm(rows, weight[part].t(), out=logits[:, part])
     if bias is not None:
         logits += bias
     return logits.to(torch.promote_types(logits.dtype, torch.float32))

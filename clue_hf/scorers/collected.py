@@ -76,7 +76,9 @@ class CollectionSettings:
             Longest output.
         generation (`dict`):
             More settings of `generate` for the output itself: `num_beams`, or `do_sample` with `temperature` ...; by
-            default it is greedy.
+            default it is greedy. Settings that force, forbid or penalise tokens (`forced_bos_token_id`,
+            `bad_words_ids`, `no_repeat_ngram_size` ...) count for the samples too, as those of the model's generation
+            config do.
         num_samples (`int`):
             Samples per source for the scorers that need them.
         sampling (`dict`):

@@ -26,7 +26,8 @@ from ..models.tokenizer import with_padding
 from ..tasks import TextTask
 from .by_similarity import compare_texts
 from .collected import Batch, Collected, CollectionSettings, ScoredText
-from .decoding import Decoder, decodes_plainly
+from .decoding import Decoder, decoder_start
+from .processors import decodes_plainly, processor_settings
 from .sampling import sampler, stream_seed, warper
 from .similarity import load_similarity
 from .truth import truth_question
@@ -36,6 +37,8 @@ from .truth import truth_question
 OUTPUT = -1
 #: Settings of `generate` for a greedy text.
 GREEDY = {"do_sample": False, "num_beams": 1}
+#: What a context holds beside the inputs of a teacher-forced pass.
+BESIDE_INPUTS = ("prompts", "source_ids")
 
 
 class Collector:
@@ -200,13 +203,18 @@ class Collector:
         first: list[int | None] = [None] if greedy else []
         seeds = [[*first, *self._sample_seeds(prompt, count)] for prompt in batch.prompts]
         limit, warp = self.settings.max_new_tokens, warper(**self._sampling())
-        calibration = (self.temperature, "flatness" in self.needs)
+        calibration = (self.temperature, "flatness" in self.needs, processor_settings(self.settings.generation))
         decoder = Decoder(self.model, self._end_tokens(), self.tokenizer.pad_token_id, limit, warp, *calibration)
         return [[self._scored_text(*text) for text in texts] for texts in decoder.decode(context, seeds)]
 
     def _decoding(self, batch: Batch) -> dict[str, Any]:
-        """How the output is generated. Where it is sampled, each source has its own random stream."""
-        settings = {**GREEDY, **self.settings.generation}
+        """
+        How the output is generated, but for what forces or forbids tokens, which counts for samples too. Where the
+        output is sampled, each source has its own random stream.
+        """
+        processed = processor_settings(self.settings.generation)
+        chosen = {name: value for name, value in self.settings.generation.items() if name not in processed}
+        settings = {**GREEDY, **chosen}
         if not settings["do_sample"] or settings["num_beams"] > 1:
             return settings
         warpers = {name: settings.pop(name) for name in ("temperature", "top_k", "top_p") if name in settings}
@@ -283,15 +291,18 @@ class Collector:
         if not self.is_seq2seq:
             return inputs
         ids, encoder = inputs.pop("input_ids"), unwrap(self.model).get_encoder()
-        return {**inputs, "encoder_outputs": encoder(input_ids=ids, attention_mask=inputs["attention_mask"])}
+        encoded = encoder(input_ids=ids, attention_mask=inputs["attention_mask"])
+        return {**inputs, "source_ids": ids, "encoder_outputs": encoded}
 
     def _read_ids(self, prompts: list[list[int]]) -> dict[str, Any]:
         return {**self._padded_inputs(prompts, left=not self.is_seq2seq), "prompts": prompts}
 
     def _generate(self, context: dict[str, Any], settings: dict[str, Any]) -> list[list[int]]:
         """Token ids of a text per prompt, the end token included, the prompt left out."""
-        inputs = {name: value for name, value in context.items() if name != "prompts"}
-        if "encoder_outputs" in inputs:  # generate expands its inputs in place
+        inputs = {name: value for name, value in context.items() if name not in BESIDE_INPUTS}
+        if "encoder_outputs" in inputs:
+            inputs["input_ids"] = context["source_ids"]  # not encoded again, but read by encoder_no_repeat_ngram_size
+            # a copy, because generate expands its inputs in place
             inputs["encoder_outputs"] = BaseModelOutput(inputs["encoder_outputs"].last_hidden_state)
         start = 1 if self.is_seq2seq else context["input_ids"].shape[1]
         tokens = self.model.generate(
@@ -300,7 +311,7 @@ class Collector:
             max_new_tokens=None,
             use_cache=True,
             return_dict_in_generate=False,
-            **settings,
+            **{**settings, **processor_settings(self.settings.generation)},
         )
         return [self._until_end(row) for row in tokens[:, start:].tolist()]
 
@@ -347,8 +358,11 @@ class Collector:
     def _teacher_forced(self, context: dict[str, Any], outputs: list[list[int]]) -> dict[str, Any]:
         """Model inputs that have the outputs as labels; a causal model reads prompt and output as one text."""
         if self.is_seq2seq:
-            inputs = {name: value for name, value in context.items() if name != "prompts"}
-            return {**inputs, "labels": self._padded(outputs, IGNORED)}
+            inputs = {name: value for name, value in context.items() if name not in BESIDE_INPUTS}
+            # as generate begins; what a model makes of labels may depend on how they end (mBART)
+            start = decoder_start(unwrap(self.model))
+            read = self._padded([[start, *tokens[:-1]] for tokens in outputs], self.tokenizer.pad_token_id)
+            return {**inputs, "decoder_input_ids": read, "labels": self._padded(outputs, IGNORED)}
         pairs = list(zip(context["prompts"], outputs, strict=True))
         inputs = self._padded_inputs([prompt + tokens for prompt, tokens in pairs])
         labels = [[IGNORED] * len(prompt) + tokens for prompt, tokens in pairs]

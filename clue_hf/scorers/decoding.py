@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessorList
+from transformers import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from ..errors import UserError
@@ -37,51 +37,23 @@ from ..kernels.fused_linear import (
 from ..kernels.largest import argmax_rows
 from ..models.kind import unwrap
 from ..tasks.head import head_replaced, read_head
+from .processors import Processors
 
 
 #: Steps whose random numbers are drawn at once.
 STEPS_AHEAD = 16
 #: Share of ended texts at which they are taken out of the batch.
 MAX_ENDED_SHARE = 0.125
-#: Settings of a generation config that do not change which token a greedy or sampled step takes.
-ALLOWED_SETTINGS = frozenset({
-    "_from_model_config", "bos_token_id", "cache_implementation", "decoder_start_token_id", "do_sample",
-    "early_stopping", "eos_token_id", "length_penalty", "max_length", "max_new_tokens", "num_beams",
-    "output_attentions", "output_hidden_states", "output_logits", "output_scores", "pad_token_id",
-    "renormalize_logits", "return_dict_in_generate", "temperature", "top_k", "top_p", "transformers_version",
-    "typical_p", "use_cache",
-})  # fmt: skip
-#: Settings that transformers' own logits processors carry out, from the logits and the tokens so far.
-PROCESSED = frozenset({
-    "bad_words_ids", "begin_suppress_tokens", "forced_bos_token_id", "forced_eos_token_id", "min_length",
-    "min_new_tokens", "no_repeat_ngram_size", "repetition_penalty", "sequence_bias", "suppress_tokens",
-})  # fmt: skip
-
 Warper = Callable[[torch.Tensor], torch.Tensor]
-
-
-def decodes_plainly(model: Any) -> bool:
-    """Whether nothing but the logits decides on the model's next token, and its cache is an ordinary one."""
-    base = unwrap(model)
-    changed = {name for name, value in base.generation_config.to_diff_dict().items() if value is not None}
-    ordinary = (
-        not getattr(base, "_is_stateful", False) and "past_key_values" in inspect.signature(base.forward).parameters
-    )
-    return ordinary and changed <= ALLOWED_SETTINGS | PROCESSED
-
-
-def logits_processors(base: Any, length: int, max_new_tokens: int, device: torch.device) -> LogitsProcessorList:
-    """What `generate` would do to the logits after a prompt of `length` tokens, by the model's generation config."""
-    config, _ = base._prepare_generation_config(None, do_sample=False, num_beams=1, renormalize_logits=False)
-    base._prepare_special_tokens(config, device=device)
-    config.max_length = length + max_new_tokens
-    return base._get_logits_processor(config, input_ids_seq_length=length, device=device)
+#: From some rows and their logits to the logits that their tokens are chosen from.
+Process = Callable[[slice, torch.Tensor], torch.Tensor]
 
 
 def decoder_start(base: Any) -> int:
     """The token that the decoder of a sequence-to-sequence model reads first."""
-    start = base.generation_config.decoder_start_token_id
-    return base.config.decoder_start_token_id if start is None else start
+    config, written = base.generation_config, base.config
+    starts = (config.decoder_start_token_id, getattr(written, "decoder_start_token_id", None), config.bos_token_id)
+    return next(start for start in starts if start is not None)
 
 
 class Streams:
@@ -119,7 +91,8 @@ def best_tokens(logits: torch.Tensor, greedy: torch.Tensor) -> torch.Tensor:
     if greedy.all():
         return argmax_rows(logits)
     best = torch.zeros_like(greedy, dtype=torch.long)
-    best[greedy] = argmax_rows(logits[greedy])
+    if greedy.any():
+        best[greedy] = argmax_rows(logits[greedy])
     return best
 
 
@@ -128,7 +101,7 @@ def choose(
     noise: torch.Tensor,
     greedy: torch.Tensor,
     warp: Warper | None = None,
-    processed: torch.Tensor | None = None,
+    process: Process | None = None,
     temperature: Temperature | None = None,
     hidden: torch.Tensor | None = None,
     with_flatness: bool = False,
@@ -148,22 +121,25 @@ def choose(
             Rows that take their most likely token instead, which no temperature changes.
         warp (`Callable`, *optional*):
             Changes the logits that are drawn from (temperature, top-k ...), not the statistics of the token.
-        processed (`torch.Tensor` of shape `(rows, vocabulary)`, *optional*):
-            Logits that all tokens are chosen from instead; the statistics stay those of `logits`.
+        process (`Callable`, *optional*):
+            Makes of some rows and a copy of their logits what their tokens are chosen from, greedy or not; the
+            statistics stay those of `logits`. A few rows at a time, whose arrays stay in the cache.
         temperature (`Callable`, *optional*), hidden (`torch.Tensor` of shape `(rows, features)`, *optional*):
             What all logits are divided by, from what the output layer was applied to and the logits.
     """
-    best = best_tokens(logits if processed is None else processed, greedy)
     rows, vocabulary = logits.shape
     groups, width = groups_of(vocabulary)
     tokens = torch.empty(rows, dtype=torch.long, device=logits.device)
     statistics = torch.full((rows, 6 if with_flatness else 4), math.nan, device=logits.device)
     size = rows if logits.is_cuda else max(1, BLOCK_ELEMENTS // vocabulary)
     padded = logits.new_zeros(min(size, rows), groups * width)
+    changed = padded if warp is None and process is None else torch.zeros_like(padded)
     for start in range(0, rows, size):
         block = slice(start, start + size)
         masses = padded[: len(logits[block])]
         likely = masses[:, :vocabulary]
+        processed = None if process is None else process(block, logits[block].clone())
+        best = best_tokens(logits[block] if processed is None else processed, greedy[block])
         shifted = shift_(logits[block])
         inverse = shifted.new_ones(len(shifted), 1)
         if temperature is not None:
@@ -175,18 +151,17 @@ def choose(
         torch.exp2(exponent, out=likely)
         total = likely.sum(-1)
         if greedy[block].all():
-            token = best[block]
+            token = best
         else:
             if processed is not None or warp is not None:
-                source = exponent / LOG2_E if processed is None else processed[block] * inverse
-                source = source if warp is None else warp(source)
-                masses = nn.functional.pad(source.softmax(-1), (0, groups * width - vocabulary))
+                source = exponent / LOG2_E if processed is None else processed.mul_(inverse)
+                masses = changed[: len(exponent)]
+                masses[:, :vocabulary] = (source if warp is None else warp(source)).softmax(-1)
             by_group = masses.view(len(masses), groups, width)
             group = (by_group.sum(-1) / noise[block, :groups]).argmax(-1)
             inside = by_group[torch.arange(len(masses), device=logits.device), group]
-            token = torch.where(
-                greedy[block], best[block], group * width + (inside / noise[block, groups:]).argmax(-1)
-            )
+            drawn = group * width + (inside / noise[block, groups:]).argmax(-1)
+            token = torch.where(greedy[block], best, drawn)
         log_sum, chosen = total.log(), exponent.gather(1, token.unsqueeze(1)).squeeze(1) / LOG2_E
         tokens[block] = token
         weighted = exponent.mul_(likely).sum(-1) / LOG2_E  # in place: a third array would not fit into the cache
@@ -208,10 +183,11 @@ class Decoder:
         warp: Warper | None = None,
         temperature: Temperature | None = None,
         with_flatness: bool = False,
+        settings: dict[str, Any] | None = None,
     ) -> None:
         self.model, self.base, self.head = model, unwrap(model), read_head(unwrap(model))
         self.device, self.pad, self.max_new_tokens, self.warp = self.head.weight.device, pad, max_new_tokens, warp
-        self.temperature, self.with_flatness = temperature, with_flatness
+        self.temperature, self.with_flatness, self.settings = temperature, with_flatness, settings or {}
         self.ends = torch.tensor(sorted(ends), device=self.device)
         self.dtype = compute_dtype(self.base.get_input_embeddings().weight, self.head.weight)
         self.accepted = inspect.signature(self.base.forward).parameters
@@ -231,10 +207,11 @@ class Decoder:
         state, hidden = self._first_step(context, source)
         number = torch.arange(len(flat), device=self.device)
         done = torch.zeros(len(flat), dtype=torch.bool, device=self.device)
-        processors = logits_processors(self.base, state["tokens"].shape[1], self.max_new_tokens, self.device)
+        length = state["tokens"].shape[1]
+        processors = Processors(self.base, length, self.max_new_tokens, self.device, self.settings)
         history = []
         for step in range(1, self.max_new_tokens + 1):
-            tokens, statistics = self._choose(hidden, streams.next(), greedy, state["tokens"], processors)
+            tokens, statistics = self._choose(hidden, streams.next(), greedy, state, processors)
             history.append((number[~done], tokens[~done], statistics[~done]))
             done = done | torch.isin(tokens, self.ends)
             if step == self.max_new_tokens or bool(done.all()):
@@ -260,7 +237,7 @@ class Decoder:
             state["past_key_values"], ids = DynamicCache(config=self.base.config), context["input_ids"]
             state["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)
         hidden = self._forward(state, ids)[source]
-        state["tokens"] = ids
+        state["tokens"], state["source_ids"] = ids, context.get("source_ids", ids)
         self._keep(state, source)
         if "position_ids" in state:
             state["position_ids"] = state["position_ids"][:, -1:]
@@ -295,8 +272,8 @@ class Decoder:
         hidden: torch.Tensor,
         noise: torch.Tensor,
         greedy: torch.Tensor,
-        tokens_so_far: torch.Tensor,
-        processors: LogitsProcessorList,
+        state: dict[str, Any],
+        processors: Processors,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         weight, bias = self.head.weight.to(self.dtype), self.head.bias
         buffer = torch.empty(min(CHUNK_SIZE, len(hidden)), len(weight), dtype=self.dtype, device=self.device)
@@ -305,16 +282,17 @@ class Decoder:
             rows = slice(start, start + CHUNK_SIZE)
             chunk = hidden[rows].to(self.dtype)
             logits = linear_logits(chunk, weight, bias, buffer)
-            processed: Any = processors(tokens_so_far[rows], logits.clone()) if processors else None  # type: ignore
+            tokens_so_far, source_ids = state["tokens"][rows], state["source_ids"][rows]
+            process = processors.of(tokens_so_far, source_ids) if processors else None
             calibration = (self.temperature, chunk, self.with_flatness)
-            parts.append(choose(logits, noise[rows], greedy[rows], self.warp, processed, *calibration))
+            parts.append(choose(logits, noise[rows], greedy[rows], self.warp, process, *calibration))
         tokens, statistics = map(torch.cat, zip(*parts, strict=True))
         return tokens, statistics
 
     @staticmethod
     def _keep(state: dict[str, Any], rows: torch.Tensor) -> None:
         """These rows of everything, which may repeat."""
-        for name in ("attention_mask", "position_ids", "tokens"):
+        for name in ("attention_mask", "position_ids", "tokens", "source_ids"):
             if name in state:
                 state[name] = state[name][rows]
         if "encoder_outputs" in state:  # only its shape is read once the cross-attention is cached

@@ -266,7 +266,7 @@ class TextTask(Task):
         rest = {name: value for name, value in inputs.items() if name not in ("labels", "shift_labels")}
         has_decoder_inputs = any(rest.get(name) is not None for name in ("decoder_input_ids", "decoder_inputs_embeds"))
         if self.kind == "seq2seq" and not has_decoder_inputs:
-            rest["decoder_input_ids"] = unwrap(model).prepare_decoder_input_ids_from_labels(labels=inputs["labels"])
+            rest["decoder_input_ids"] = _decoder_inputs(unwrap(model), inputs["labels"])
         if self.kind == "causal" and is_packed(rest):
             rest["use_cache"] = False  # with a cache, transformers does not look for packed sequences
         return rest, self._targets(inputs)
@@ -298,6 +298,15 @@ class TextTask(Task):
                 note = logger.info if self.kind == "token" else logger.warning  # few classes need no fused head
                 note(f"The output layer is not fused with the loss, which runs on the logits: {reason}.")
         return self._fusable[type(model)]
+
+
+def _decoder_inputs(model: Any, labels: torch.Tensor) -> torch.Tensor:
+    """The labels one step later, as the model does it; M2M100 (NLLB) does it in its forward only, as BART does."""
+    if hasattr(model, "prepare_decoder_input_ids_from_labels"):
+        return model.prepare_decoder_input_ids_from_labels(labels=labels)
+    from transformers.models.bart.modeling_bart import shift_tokens_right
+
+    return shift_tokens_right(labels, model.config.pad_token_id, model.config.decoder_start_token_id)
 
 
 def _count_tokens(batch: dict[str, Any]) -> torch.Tensor | None:

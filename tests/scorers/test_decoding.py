@@ -8,7 +8,8 @@ from clue_hf import UserError, generate_with_uncertainty
 from clue_hf.kernels.flatness import FLATNESS
 from clue_hf.posthoc.token_temperature import TemperatureHead, TokenTemperature
 from clue_hf.scorers import CollectionSettings, Collector, decoding
-from clue_hf.scorers.decoding import Streams, choose, decodes_plainly, groups_of
+from clue_hf.scorers.decoding import Streams, choose, groups_of
+from clue_hf.scorers.processors import decodes_plainly
 from clue_hf.scorers.sampling import warper
 
 
@@ -101,6 +102,8 @@ PROCESSED = {
     "suppressed": {"suppress_tokens": [3, 4], "begin_suppress_tokens": [8, 1]},
     "repetitions": {"no_repeat_ngram_size": 2, "repetition_penalty": 1.7},
     "biased": {"sequence_bias": [[[6], 3.0]], "renormalize_logits": True},
+    "sources": {"encoder_no_repeat_ngram_size": 1, "encoder_repetition_penalty": 1.5, "no_repeat_ngram_size": 1},
+    "decay": {"exponential_decay_length_penalty": [3, 1.5], "remove_invalid_values": True},
 }
 
 
@@ -132,10 +135,98 @@ def test_settings_of_a_model_are_carried_out_as_generate_does(kind, settings):
 def test_other_settings_of_a_model_are_left_to_generate():
     model = make_model("t5")
     assert decodes_plainly(model)
-    model.generation_config.encoder_no_repeat_ngram_size = 2
+    model.generation_config.max_time = 100.0
     assert not decodes_plainly(model)
     collector = Collector(model, make_tokenizer(), {"samples"}, CollectionSettings(max_new_tokens=9, num_samples=2))
     assert len(collector.collect(SENTENCES)) == len(SENTENCES)
+
+
+#: Generation configs as they are published with models of each family, with the ids of the tests' tokenizer.
+PUBLISHED = {
+    "t5": {},
+    "mt5": {"num_beam_groups": 1, "diversity_penalty": 0.0},
+    "bart": {"early_stopping": True, "forced_bos_token_id": 1, "forced_eos_token_id": 1, "length_penalty": 2.0,
+             "max_length": 142, "min_length": 6, "no_repeat_ngram_size": 3, "num_beams": 4},
+    "mbart": {"early_stopping": True, "forced_bos_token_id": 9, "forced_eos_token_id": 1, "num_beams": 5},
+    "m2m_100": {"decoder_start_token_id": 1, "early_stopping": True, "forced_bos_token_id": 9, "max_length": 200},
+    "pegasus": {"forced_eos_token_id": 1, "length_penalty": 0.6, "max_length": 64, "num_beams": 8},
+    "marian": {"bad_words_ids": [[0]], "forced_eos_token_id": 1, "num_beams": 4, "renormalize_logits": True},
+    "gpt2": {"do_sample": True, "max_length": 50},
+    "llama": {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "eos_token_id": [1, 2]},
+    "qwen2": {"do_sample": True, "repetition_penalty": 1.1, "temperature": 0.7, "top_k": 20, "min_p": 0.0},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", PUBLISHED)
+def test_published_settings_run_in_the_loop_with_the_probabilities_of_a_pass_over_the_texts(kind):
+    start = PUBLISHED[kind].get("decoder_start_token_id", 0)
+    ids = {} if kind in CAUSAL else {"decoder_start_token_id": start}
+    model, tokenizer = make_model(kind, **ids), make_tokenizer(end_every_text=kind not in CAUSAL)
+    for name, value in PUBLISHED[kind].items():
+        setattr(model.generation_config, name, value)
+    collector = Collector(model, tokenizer, {"samples"}, CollectionSettings(max_new_tokens=9, num_samples=2))
+    entries = collector.collect(SENTENCES)
+    assert collector._own_loop
+    batch = collector.plan(SENTENCES)[0]
+    context = collector._read(batch.prompts)
+    for choose_text in (lambda entry: entry.output, lambda entry: entry.samples[1]):
+        texts = [choose_text(entries[row]) for row in batch.rows]
+        for one, two in zip(texts, collector._score(context, [text.tokens for text in texts]), strict=True):
+            assert one.log_probability == pytest.approx(two.log_probability, rel=1e-5, abs=1e-5)
+            assert one.entropy == pytest.approx(two.entropy, rel=1e-5, abs=1e-5)
+    for source, entry in zip(SENTENCES, entries, strict=True):  # the texts are those of generate
+        ids = tokenizer(source, return_tensors="pt")["input_ids"]
+        expected = model.generate(input_ids=ids, max_new_tokens=9, do_sample=False, num_beams=1)[0]
+        expected = expected[ids.shape[1] if kind in CAUSAL else 1 :].tolist()
+        assert entry.output.tokens == expected[: len(entry.output.tokens)]
+
+
+@pytest.mark.parametrize("settings", [PROCESSED["forced ends"], PROCESSED["sources"]], ids=["forced", "sources"])
+def test_settings_of_a_user_are_those_of_a_generation_config(settings):
+    chosen, configured = make_model("bart"), make_model("bart")
+    for name, value in settings.items():
+        setattr(configured.generation_config, name, value)
+    limits = {"max_new_tokens": 9, "num_samples": 3}
+    collectors = [
+        Collector(chosen, make_tokenizer(), {"samples"}, CollectionSettings(generation=settings, **limits)),
+        Collector(configured, make_tokenizer(), {"samples"}, CollectionSettings(**limits)),
+    ]
+    one, two = (
+        [[text.tokens for text in (entry.output, *entry.samples)] for entry in collector.collect(SENTENCES)]
+        for collector in collectors
+    )
+    assert collectors[0]._own_loop
+    assert one == two
+
+
+def test_beams_are_those_of_generate_and_the_encoder_runs_once():
+    model, tokenizer = make_model("bart"), make_tokenizer()
+    for name, value in {**PUBLISHED["bart"], "encoder_no_repeat_ngram_size": 1}.items():
+        setattr(model.generation_config, name, value)
+    settings = CollectionSettings(max_new_tokens=9, generation={"num_beams": 3}, batch_size=len(SENTENCES))
+    collector = Collector(model, tokenizer, set(), settings)
+    collector.collect(SENTENCES[:2])  # a first time, which also finds out how the model returns its logits
+    passes = {"encoder": 0, "teacher-forced": 0}
+
+    def count_encoder(*_):
+        passes["encoder"] += 1
+
+    def count_decoder(module, arguments, options):
+        passes["teacher-forced"] += not options.get("use_cache")
+
+    handles = [
+        model.get_encoder().register_forward_hook(count_encoder),
+        model.get_decoder().register_forward_pre_hook(count_decoder, with_kwargs=True),
+    ]
+    entries = collector.collect(SENTENCES)
+    for handle in handles:
+        handle.remove()
+    assert passes == {"encoder": 1, "teacher-forced": 1}
+    inputs = tokenizer(SENTENCES, return_tensors="pt", padding=True)
+    expected = model.generate(**inputs, num_beams=3, max_length=10)[:, 1:].tolist()
+    assert [entry.output.tokens for entry in entries] == [
+        row[: row.index(1, 1) + 1] if 1 in row[1:] else row for row in expected
+    ]
 
 
 TOKEN_CALIBRATORS = {
