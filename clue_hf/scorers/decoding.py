@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,8 @@ PROCESSED = frozenset({
 })  # fmt: skip
 
 Warper = Callable[[torch.Tensor], torch.Tensor]
+#: The number of each text, counted over all sources, its token, and what [`choose`] tells about that.
+Step = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def decodes_plainly(model: Any) -> bool:
@@ -211,7 +213,6 @@ class Decoder:
         self.dtype = compute_dtype(self.base.get_input_embeddings().weight, self.head.weight)
         self.accepted = inspect.signature(self.base.forward).parameters
 
-    @torch.no_grad()
     def decode(
         self, context: dict[str, Any], seeds: list[list[int | None]]
     ) -> list[list[tuple[list[int], np.ndarray]]]:
@@ -219,6 +220,11 @@ class Decoder:
         Token ids, the end token included, and the statistics of each (see [`choose`]), for each entry of `seeds[b]`:
         the seed of a sample for source b, or `None` for its greedy text.
         """
+        return by_source(list(self.steps(context, seeds)), [len(row) for row in seeds])
+
+    @torch.no_grad()
+    def steps(self, context: dict[str, Any], seeds: list[list[int | None]]) -> Iterator[Step]:
+        """The same step by step: of the texts that have not ended, their numbers, tokens and statistics."""
         flat = [seed for row in seeds for seed in row]
         source = torch.tensor([number for number, row in enumerate(seeds) for _ in row], device=self.device)
         streams = Streams(flat, sum(groups_of(len(self.head.weight))), self.device)
@@ -227,10 +233,9 @@ class Decoder:
         number = torch.arange(len(flat), device=self.device)
         done = torch.zeros(len(flat), dtype=torch.bool, device=self.device)
         processors = logits_processors(self.base, state["tokens"].shape[1], self.max_new_tokens, self.device)
-        history = []
         for step in range(1, self.max_new_tokens + 1):
             tokens, statistics = self._choose(hidden, streams.next(), greedy, state["tokens"], processors)
-            history.append((number[~done], tokens[~done], statistics[~done]))
+            yield number[~done], tokens[~done], statistics[~done]
             done = done | torch.isin(tokens, self.ends)
             if step == self.max_new_tokens or bool(done.all()):
                 break
@@ -240,7 +245,6 @@ class Decoder:
                 streams.keep(kept)
                 self._keep(state, kept)
             hidden = self._step(state, tokens.masked_fill(done, self.pad).unsqueeze(1))
-        return _by_source(history, [len(row) for row in seeds])
 
     def _first_step(self, context: dict[str, Any], source: torch.Tensor) -> tuple[dict[str, Any], torch.Tensor]:
         """One row per source until the cache is filled, then one row per text."""
@@ -322,11 +326,9 @@ class Decoder:
             layer.keys, layer.values = layer.keys.index_select(0, rows), layer.values.index_select(0, rows)
 
 
-def _by_source(
-    history: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]], counts: list[int]
-) -> list[list[tuple[list[int], np.ndarray]]]:
-    """The steps (number of each text, its token, its statistics) as one list of texts per source."""
-    numbers, tokens, statistics = (torch.cat(column) for column in zip(*history, strict=True))
+def by_source(steps: list[Step], counts: list[int]) -> list[list[tuple[list[int], np.ndarray]]]:
+    """The steps of all texts as one list of texts per source."""
+    numbers, tokens, statistics = (torch.cat(column) for column in zip(*steps, strict=True))
     order = torch.sort(numbers, stable=True).indices
     lengths = torch.bincount(numbers, minlength=sum(counts)).tolist()
     pieces = zip(tokens[order].split(lengths), statistics[order].double().cpu().split(lengths), strict=True)
