@@ -25,6 +25,7 @@ _PUBLIC = {
     "mc_predict": "models.mc_dropout",
     "pipeline": "deploy",
     "score_with_uncertainty": "evaluation",
+    "stream_with_uncertainty": "evaluation",
 }
 _MODULES = {module.name for module in iter_modules(__path__)}
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from .evaluation import UncertaintyEvaluator as UncertaintyEvaluator
     from .evaluation import generate_with_uncertainty as generate_with_uncertainty
     from .evaluation import score_with_uncertainty as score_with_uncertainty
+    from .evaluation import stream_with_uncertainty as stream_with_uncertainty
     from .models.mc_dropout import mc_predict as mc_predict
     from .trainer import CLUETrainer as CLUETrainer
 

@@ -34,6 +34,9 @@ class EvaluateArguments(InferenceArguments, CorruptionArguments):
     sampling_top_k: int = setting(0, "Draw those samples from this many of the most probable tokens (0: all).")
     sampling_top_p: float = setting(1.0, "Draw those samples from the tokens that hold this probability mass.")
     pmi_source: str = setting("empty", "Source that pmi and cpmi compare with: empty, prefix.")
+    calibration: str | None = setting(
+        None, "With --outputs or --endpoint: folder that `clue-hf calibrate --outputs` wrote, for the scorer learned."
+    )
     compat: str | None = setting(None, "lm-polygraph: the numbers of LM-Polygraph 0.7.0, for comparison with it.")
     resamples: int = setting(2000, "Number of bootstrap resamples of the intervals; 0: none.")
     num_processes: int = setting(1, "Number of processes (or use accelerate launch).")

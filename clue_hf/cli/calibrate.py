@@ -114,9 +114,12 @@ def _outside_command(arguments: CalibrateArguments, data: DataArguments) -> int:
     if arguments.output_dir is None:
         raise UserError(f"Give --output_dir, the folder for the {UNCERTAINTY_FILE} of these texts.")
     folder = _folder("", arguments.output_dir)
-    calibration = calibrate_outputs(arguments, data)
+    calibration, learned = calibrate_outputs(arguments, data)
     folder.mkdir(parents=True, exist_ok=True)
     calibration.write(folder)
+    write_uncertainty(folder, **learned_part(learned))
+    if learned is not None:
+        print("\n" + learned_summary(learned))
     print(f"\n{summary(calibration)}\n\nWritten to {folder / UNCERTAINTY_FILE}.")
     return 0
 

@@ -33,7 +33,8 @@ logger = logging.get_logger(__name__)
 
 
 GROUPS = {
-    "Options": ["split", "outputs", "compare", "report_dir", "resume", "num_processes", "resamples", "seed"],
+    "Options": ["split", "outputs", "calibration", "compare", "report_dir", "resume", "num_processes", "resamples",
+                "seed"],
     "Scores and quality": ["scorers", "quality", "quality_column", "num_samples", "sampling_temperature",
                            "sampling_top_k", "sampling_top_p", "similarity", "similarity_threshold", "pmi_source",
                            "mc_samples", "compat"],
@@ -94,6 +95,10 @@ def command(argv: Sequence[str]) -> int:
     model, arguments, data, endpoint = parser.parse(argv)
     if model is None:
         return _outside_command(arguments, data, endpoint)
+    if arguments.calibration is not None:
+        raise UserError(
+            "--calibration goes with --outputs or --endpoint: what was fitted for a model is in its folder."
+        )
     kind = config_kind(read_config(model))
     if kind.family != "text":
         check_whole(model)

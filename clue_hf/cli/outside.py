@@ -13,8 +13,11 @@ from ..errors import UserError
 from ..evaluation import EvaluationReport, UncertaintyEvaluator
 from ..inputs.base import InputSettings
 from ..models.kind import ModelKind
+from ..models.uncertainty_file import read_uncertainty
+from ..posthoc.learned import LearnedScore
+from ..posthoc.saved import stored_learned_score
 from ..predictors.endpoint import Endpoint, EndpointArguments, write_outputs
-from ..scorers import SCORERS
+from ..scorers import ALL, SCORERS
 from .arguments import NO_WARPING, EvaluateArguments
 
 
@@ -27,7 +30,7 @@ SHARD = 1024
 #: Options that only a model has a use for.
 MODEL_OPTIONS = (
     "compare", "compat", "mc_samples", "entropy_column", "calibrator", "conformal", "corruption", "ood_split",
-    "ood_file", "num_processes", "token_calibrator", "learned_scores", "bake", "tolerance",
+    "ood_file", "num_processes", "token_calibrator", "density_split", "bake", "tolerance",
 )  # fmt: skip
 
 
@@ -43,14 +46,13 @@ def evaluate_outside(
     arguments: EvaluateArguments, data: DataArguments, folder: Path, description: dict[str, Any]
 ) -> EvaluationReport:
     """The report on a file of outputs."""
-    names = ("similarity", "similarity_threshold")
-    chosen = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
     evaluator = UncertaintyEvaluator(
         scorers=arguments.scorers,
         quality=arguments.qualities,
         resamples=arguments.resamples,
         max_rows=data.max_eval_samples,
-        **chosen,
+        learned_score=_learned_score(arguments.calibration),
+        **arguments.similarity_options,
     )
     columns = (arguments.source_column, arguments.target_column)
     report = evaluator.evaluate_outputs(
@@ -73,7 +75,9 @@ def ask_endpoint(arguments: EvaluateArguments, data: DataArguments, server: Endp
     limit, seed = {"max_tokens": arguments.max_target_length or LONGEST}, {"seed": arguments.seed}
     warping = {name: getattr(arguments, name) for name in NO_WARPING} if arguments.do_sample else {"temperature": 0.0}
     sampling = {name: getattr(arguments, f"sampling_{name}") for name in NO_WARPING}
-    needs_samples = any("samples" in SCORERS[name].needs for name in arguments.scorers if name != "learned")
+    learned = _learned_score(arguments.calibration)
+    names = [*(SCORERS if ALL in arguments.scorers else arguments.scorers), *(learned.used_scores if learned else ())]
+    needs_samples = any("samples" in SCORERS[name].needs for name in names if name != "learned")
     endpoint = Endpoint(
         server,
         {**limit, **seed, **_without_defaults(warping)},
@@ -85,6 +89,19 @@ def ask_endpoint(arguments: EvaluateArguments, data: DataArguments, server: Endp
     skip = data.bad_rows.policy == "skip"
     write_outputs(endpoint, _pairs(rows.test, *columns), len(rows.test), path, arguments.resume, skip)
     return str(path)
+
+
+def _learned_score(folder: str | None) -> LearnedScore | None:
+    """The learned score that was fitted to such texts."""
+    if folder is None:
+        return None
+    learned = stored_learned_score(folder, read_uncertainty(folder))
+    if learned is None:
+        raise UserError(
+            f"There is no learned score in --calibration {folder}: clue-hf calibrate --outputs FILE --scorer learned "
+            "writes one."
+        )
+    return learned
 
 
 def _without_defaults(warping: dict[str, Any]) -> dict[str, Any]:

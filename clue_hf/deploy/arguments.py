@@ -103,6 +103,12 @@ class InferenceArguments(ConformalArguments):
         columns = [COLUMN + self.quality_column] if self.quality_column else []
         self.qualities = [*columns, *quality_names(self.quality)] if self.quality else columns or ["bleu"]
 
+    @property
+    def similarity_options(self) -> dict[str, Any]:
+        """How texts are compared, where anything is said about it."""
+        names = ("similarity", "similarity_threshold")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
     def load_data(
         self, kind: ModelKind, data: DataArguments, split: str, trained: InputSettings, *ood: str | None
     ) -> EvaluationData:

@@ -25,6 +25,7 @@ from ..models.divided_logits import check_divisible
 from ..models.kind import ModelKind, config_kind
 from ..posthoc.abstention import MAX_RISKS
 from ..posthoc.calibration_file import UncertaintyCalibration
+from ..posthoc.learned import LearnedScore
 from ..posthoc.rules import check_posthoc
 from ..predictors.base import Answer
 from ..predictors.loading import read_config
@@ -33,7 +34,7 @@ from ..scorers.density import Density
 from ..settings import check_minimum, known_names, parse_fractions, setting
 from .arguments import InferenceArguments
 from .density import fit_density
-from .learned_score import learn_score, single_scorers
+from .learned_score import learn_score, learn_score_of_outputs, single_scorers
 from .token_calibration import TOKEN_CALIBRATORS, Parts, TokenCalibration, calibrate_tokens
 
 
@@ -180,9 +181,8 @@ def calibrate(
     judged = {} if held_out.judge is None else {"quality": held_out.quality, "loss": "1 - quality"}
     uncertainty = np.array([answer["uncertainty"] for answer in answers])
     quality, fitting = None if held_out.judge is None else held_out.judge(answers), None
-    if parts is not None and quality is not None:  # rows that were fitted on, or chosen by, certify nothing
-        fit, certify = parts.fit, parts.certify
-        fitting, uncertainty, quality = (uncertainty[fit], quality[fit]), uncertainty[certify], quality[certify]
+    if quality is not None:
+        fitting, uncertainty, quality = _certifying(parts, uncertainty, quality)
     calibration = UncertaintyCalibration.fit(
         predictor.scorer,
         predictor.settings,
@@ -200,17 +200,30 @@ def calibrate(
     return calibration, predictor, tokens
 
 
-def calibrate_outputs(arguments: CalibrateArguments, data: DataArguments) -> UncertaintyCalibration:
-    """The meaning of the uncertainty of texts that were generated elsewhere; all rows fit and certify it."""
+def calibrate_outputs(
+    arguments: CalibrateArguments, data: DataArguments
+) -> tuple[UncertaintyCalibration, LearnedScore | None]:
+    """
+    The meaning of the uncertainty of texts that were generated elsewhere. All rows fit and certify it, unless a score
+    is learned from some of them.
+    """
     scorer, quality, path = arguments.scorer or "perplexity", arguments.qualities[0], str(arguments.outputs)
-    evaluator = UncertaintyEvaluator(scorers=[scorer], quality=quality, resamples=0, max_rows=data.max_eval_samples)
-    columns = (arguments.source_column, arguments.target_column)
+    scorers = single_scorers(arguments.learned_scores) if scorer == "learned" else [scorer]
+    evaluator = UncertaintyEvaluator(
+        scorers=scorers, quality=quality, resamples=0, max_rows=data.max_eval_samples, **arguments.similarity_options
+    )
+    columns, learned, parts = (arguments.source_column, arguments.target_column), None, None
     with TemporaryDirectory() as folder:  # the texts stay on the disk
         report = evaluator.evaluate_outputs(path, *columns, folder, bad_rows=data.bad_rows)
-        uncertainty, values = report.uncertainty(scorer), report.quality()
-    _warn(len(values), arguments, data, {})
+        values = report.quality()
+        _warn(len(values), arguments, data, {})
+        if scorer == "learned":
+            learned, uncertainty, parts = learn_score_of_outputs(report, arguments.learned_scores, arguments.seed)
+        else:
+            uncertainty = report.uncertainty(scorer)
     skipped, description = data.bad_rows.summary("outputs"), report.description
-    return UncertaintyCalibration.fit(
+    fitting, uncertainty, values = _certifying(parts, uncertainty, values)
+    calibration = UncertaintyCalibration.fit(
         scorer,
         {"outputs": description["outputs"]},
         uncertainty,
@@ -218,13 +231,25 @@ def calibrate_outputs(arguments: CalibrateArguments, data: DataArguments) -> Unc
         arguments.max_risks or TEXT_RISKS,
         arguments.delta,
         "hoeffding-bentkus",
+        fitting,
         data={"name": Path(path).name + (f" ({skipped})" if skipped else ""), "rows": len(values)},
         definitions={
-            "uncertainty": description["scorers"][scorer],
+            "uncertainty": learned.explanation if learned else description["scorers"][scorer],
             "quality": f"sentence {quality} ({description['quality'][quality]})",
             "loss": "1 - quality",
         },
     )
+    return calibration, learned
+
+
+def _certifying(
+    parts: Parts | None, uncertainty: np.ndarray, quality: np.ndarray
+) -> tuple[tuple[np.ndarray, np.ndarray] | None, np.ndarray, np.ndarray]:
+    """The rows that fit the confidence, where these are others, and those that certify thresholds."""
+    if parts is None:
+        return None, uncertainty, quality
+    fit, certify = parts.fit, parts.certify  # rows that were fitted on, or chosen by, certify nothing
+    return (uncertainty[fit], quality[fit]), uncertainty[certify], quality[certify]
 
 
 def _fit_density(

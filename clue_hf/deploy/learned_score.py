@@ -9,7 +9,8 @@ import numpy as np
 from transformers.utils.logging import tqdm
 
 from ..errors import UserError
-from ..posthoc.learned import JudgedOutputs, LearnedScore
+from ..evaluation import EvaluationReport
+from ..posthoc.learned import JudgedOutputs, LearnedScore, token_features
 from ..predictors.base import Answer
 from ..predictors.text import TextPredictor
 from ..scorers import DEFAULT_SCORERS, SCORERS, output_features
@@ -36,12 +37,7 @@ def learn_score(
     The predictor with a learned score, and its answers to all sources: the uncertainty of those that fitted it is by a
     model that was fitted without them. The predictor that is given has the [`single_scorers`].
     """
-    for purpose, rows in vars(parts).items():
-        if not rows:
-            raise UserError(
-                f"{len(sources)} rows are too few for a learned score: none is left to {purpose}. Use some hundreds, "
-                "better thousands."
-            )
+    _check_parts(parts, len(sources))
     texts, features, by_scorer = _outputs(predictor, sources, batch_size)
     quality = judge([{"generated_text": text} for text in texts])
     outputs = JudgedOutputs(features, by_scorer, quality, sources)
@@ -52,6 +48,37 @@ def learn_score(
     fitted = (predictor.columns, predictor.token_calibrator, learned, predictor.density)
     settings = vars(predictor.collection)
     return TextPredictor(predictor.model, predictor.processing_class, "learned", *fitted, **settings), answers
+
+
+def learn_score_of_outputs(
+    report: EvaluationReport, scores: Sequence[str], seed: int
+) -> tuple[LearnedScore, np.ndarray, Parts]:
+    """
+    The same of texts that were generated elsewhere, from a report on them with the [`single_scorers`]: the learned
+    score, the uncertainty of each text, and which rows were for what. Nothing is known of the lengths of the sources.
+    """
+    for name, reason in report.unavailable.items():
+        raise UserError(f"The scorer 'learned' cannot be fitted, since there is no {name}: {reason}.")
+    sources, features = [], []
+    for example in report.examples:
+        sources.append(example["source"] or f"row {example['row']}")
+        numbers = (example[f"token_{name}"] for name in ("log_probabilities", "entropies"))
+        features.append(token_features(*numbers, source_tokens=0, ended=example["ended"]))
+    parts = Parts.split(sources, seed)
+    _check_parts(parts, len(sources))
+    by_scorer = {name: report.uncertainty(name) for name in report.scorers}
+    outputs = JudgedOutputs(np.stack(features), by_scorer, report.quality(), sources)
+    learned, uncertainty = LearnedScore.fit(outputs, parts.fit, parts.choose, scores, seed=seed)
+    return learned, uncertainty, parts
+
+
+def _check_parts(parts: Parts, count: int) -> None:
+    for purpose, rows in vars(parts).items():
+        if not rows:
+            raise UserError(
+                f"{count} rows are too few for a learned score: none is left to {purpose}. Use some hundreds, better "
+                "thousands."
+            )
 
 
 def _outputs(

@@ -36,6 +36,7 @@ TOKEN_FEATURES = (
     *(f"{statistic}_of_{value}" for value in ("log_probability", "entropy", "both") for statistic in STATISTICS),
     "ended",
 )
+SOURCE_TOKENS = TOKEN_FEATURES.index("source_tokens")
 #: Rounds, learning rate and leaves of the boosted trees.
 ROUNDS, RATE, LEAVES = 200, 0.04, 8
 #: Penalties that the ridge regression chooses among.
@@ -285,12 +286,19 @@ class LearnedScore(Stored):
             f"learned is 1 - the quality predicted by a model of {features.shape[1]} features, fitted on {len(fit):,} "
             f"rows: {judged} is {gain.value:+.3f}, and at least {gain.low:+.3f} with probability {CERTAINTY:g}."
         )
+        if not outputs.features[:, SOURCE_TOKENS].any():
+            explanation += " It does not know the lengths of the sources."
         return cls([*scores], single, explanation, *measured, regressor), uncertainty
 
     @property
     def is_single(self) -> bool:
         """Whether the single scorer is used."""
         return self.regressor is None
+
+    @property
+    def reads_source_tokens(self) -> bool:
+        """Whether the outputs that it was fitted on had sources of known length."""
+        return self.regressor is not None and self.regressor.mean[SOURCE_TOKENS] > 0
 
     @property
     def used_scores(self) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from ..scorers import Collected
 from .text import TextPredictor
 
 
@@ -95,17 +96,17 @@ def _run(
     if isinstance(sources, str) or isinstance(targets, str):
         raise TypeError("Give a list of texts, not one text.")
     predictor = TextPredictor(model, tokenizer, names, **settings)
-    texts = []
-    for entry in predictor.collector.collect(sources, targets):
-        scores = {name: scorer.score(entry) for name, scorer in predictor.scorers.items()}
-        texts.append(
-            UncertainText(
-                entry.output.text,
-                next(iter(scores.values())),
-                scores,
-                tokenizer.convert_ids_to_tokens(entry.output.tokens),
-                entry.output.log_probability.tolist(),
-                entry.output.entropy.tolist(),
-            )
-        )
-    return texts
+    return [uncertain_text(predictor, entry) for entry in predictor.collector.collect(sources, targets)]
+
+
+def uncertain_text(predictor: TextPredictor, entry: Collected) -> UncertainText:
+    """What was collected of a text, with its scores."""
+    scores = {name: scorer.score(entry) for name, scorer in predictor.scorers.items()}
+    return UncertainText(
+        entry.output.text,
+        next(iter(scores.values())),
+        scores,
+        predictor.processing_class.convert_ids_to_tokens(entry.output.tokens),
+        entry.output.log_probability.tolist(),
+        entry.output.entropy.tolist(),
+    )

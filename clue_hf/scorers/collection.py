@@ -8,7 +8,7 @@ per token are kept, never a distribution over the vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from ..models.tokenizer import with_padding
 from ..tasks import TextTask
 from .by_similarity import compare_texts
 from .collected import Batch, Collected, CollectionSettings, ScoredText
-from .decoding import Decoder, decoder_start
+from .decoding import Decoder, by_source, decoder_start
 from .processors import decodes_plainly, processor_settings
 from .sampling import sampler, stream_seed, warper
 from .similarity import load_similarity
@@ -127,25 +127,73 @@ class Collector:
                 collected = [Collected(text) for text in self._score(context, self._target_tokens(targets))]
             else:
                 collected = self._generated(context, batch)
-            outputs = [entry.output.tokens for entry in collected]
-            for entry, prompt in zip(collected, batch.prompts, strict=True):
-                entry.source_tokens = len(prompt)
-            if references is not None:
-                self._add_references(collected, context, self._encode_targets(references))
-            if "unconditional" in self.needs:
-                for entry, values in zip(collected, self._unconditional(outputs), strict=True):
-                    entry.unconditional = values
-            if "hidden" in self.needs:
-                for entry, vector in zip(collected, self._pooled(context, outputs), strict=True):
-                    entry.hidden = vector
-            if "p_true" in self.needs:
-                self._ask_for_truth(collected, batch)
-            if "samples" in self.needs and not collected[0].samples:
-                self._add_samples(collected, context, batch)
-            compare_texts(collected, self.similarities)
+            self._complete(collected, context, batch, references)
         finally:
             self.model.train(was_training)
         return collected
+
+    @torch.no_grad()
+    def stream(self, batch: Batch) -> Generator[tuple[int, np.ndarray, bool], None, Collected]:
+        """
+        The tokens of one source's output as they are decoded, each with its statistics and whether it is the last;
+        returns the same entry as [`Collector.collect_batch`].
+        """
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            context = self._read(batch.prompts)
+            self._check_streamable(context, batch)
+            decoder, seeds = self._decoder(batch, greedy=True)
+            steps = []
+            for step in decoder.steps(context, seeds):
+                steps.append(step)
+                number, tokens, statistics = step
+                if number[0] == 0:  # the greedy text is the first, until it ends
+                    token = int(tokens[0])
+                    last = token in decoder.ends or len(steps) == self.settings.max_new_tokens
+                    yield token, statistics[0].double().cpu().numpy(), last
+            [texts] = self._scored_texts(by_source(steps, [len(row) for row in seeds]))
+            collected = Collected(texts[0], samples=texts[1:])
+            self._complete([collected], context, batch)
+        finally:
+            self.model.train(was_training)
+        return collected
+
+    def _check_streamable(self, context: dict[str, Any], batch: Batch) -> None:
+        if self.settings.mc_samples:
+            reason = "with mc_samples the probabilities come from passes over the finished text"
+        elif self._decoding(batch) != GREEDY:
+            reason = "the output is not decoded greedily"
+        elif not self._has_own_loop(context):
+            reason = "the model, its generation config or `compat` needs transformers' own `generate`"
+        else:
+            return
+        raise UserError(f"The tokens cannot be streamed with their probabilities: {reason}.")
+
+    def _complete(
+        self,
+        collected: list[Collected],
+        context: dict[str, Any],
+        batch: Batch,
+        references: Sequence[str] | None = None,
+    ) -> None:
+        """Adds what else the scorers need to know of the outputs."""
+        outputs = [entry.output.tokens for entry in collected]
+        for entry, prompt in zip(collected, batch.prompts, strict=True):
+            entry.source_tokens = len(prompt)
+        if references is not None:
+            self._add_references(collected, context, self._encode_targets(references))
+        if "unconditional" in self.needs:
+            for entry, values in zip(collected, self._unconditional(outputs), strict=True):
+                entry.unconditional = values
+        if "hidden" in self.needs:
+            for entry, vector in zip(collected, self._pooled(context, outputs), strict=True):
+                entry.hidden = vector
+        if "p_true" in self.needs:
+            self._ask_for_truth(collected, batch)
+        if "samples" in self.needs and not collected[0].samples:
+            self._add_samples(collected, context, batch)
+        compare_texts(collected, self.similarities)
 
     @torch.no_grad()
     def reference_tokens(self, batch: Batch, references: Sequence[str]) -> tuple[torch.Tensor, ...]:
@@ -199,13 +247,20 @@ class Collector:
 
     def _decoded(self, context: dict[str, Any], batch: Batch, greedy: bool) -> list[list[ScoredText]]:
         """The greedy text of each row, if wanted, and then its samples, if needed, from one loop."""
+        decoder, seeds = self._decoder(batch, greedy)
+        return self._scored_texts(decoder.decode(context, seeds))
+
+    def _decoder(self, batch: Batch, greedy: bool) -> tuple[Decoder, list[list[int | None]]]:
         count = self.settings.num_samples if "samples" in self.needs else 0
         first: list[int | None] = [None] if greedy else []
         seeds = [[*first, *self._sample_seeds(prompt, count)] for prompt in batch.prompts]
         limit, warp = self.settings.max_new_tokens, warper(**self._sampling())
         calibration = (self.temperature, "flatness" in self.needs, processor_settings(self.settings.generation))
         decoder = Decoder(self.model, self._end_tokens(), self.tokenizer.pad_token_id, limit, warp, *calibration)
-        return [[self._scored_text(*text) for text in texts] for texts in decoder.decode(context, seeds)]
+        return decoder, seeds
+
+    def _scored_texts(self, decoded: list[list[tuple[list[int], np.ndarray]]]) -> list[list[ScoredText]]:
+        return [[self._scored_text(*text) for text in texts] for texts in decoded]
 
     def _decoding(self, batch: Batch) -> dict[str, Any]:
         """
@@ -380,10 +435,12 @@ class Collector:
         return pad_sequence(tensors, batch_first=True, padding_value=filler, padding_side=side).to(self.model.device)
 
     def _scored_text(self, tokens: list[int], described: np.ndarray) -> ScoredText:
-        text = str(self.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
         ended = bool(tokens) and tokens[-1] in self._end_tokens()
         error, entropy, confidence, correct, *flatness = described.T
-        return ScoredText(text, tokens, -error, entropy, confidence, correct, ended, *flatness)
+        return ScoredText(self.text_of(tokens), tokens, -error, entropy, confidence, correct, ended, *flatness)
+
+    def text_of(self, tokens: list[int]) -> str:
+        return str(self.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
 
     def _until_end(self, tokens: list[int]) -> list[int]:
         """The tokens up to and with the first end token: what follows is padding."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,8 @@ MAX_ENDED_SHARE = 0.125
 Warper = Callable[[torch.Tensor], torch.Tensor]
 #: From some rows and their logits to the logits that their tokens are chosen from.
 Process = Callable[[slice, torch.Tensor], torch.Tensor]
+#: The number of each text, counted over all sources, its token, and what [`choose`] tells about that.
+Step = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def decoder_start(base: Any) -> int:
@@ -192,7 +194,6 @@ class Decoder:
         self.dtype = compute_dtype(self.base.get_input_embeddings().weight, self.head.weight)
         self.accepted = inspect.signature(self.base.forward).parameters
 
-    @torch.no_grad()
     def decode(
         self, context: dict[str, Any], seeds: list[list[int | None]]
     ) -> list[list[tuple[list[int], np.ndarray]]]:
@@ -200,6 +201,11 @@ class Decoder:
         Token ids, the end token included, and the statistics of each (see [`choose`]), for each entry of `seeds[b]`:
         the seed of a sample for source b, or `None` for its greedy text.
         """
+        return by_source(list(self.steps(context, seeds)), [len(row) for row in seeds])
+
+    @torch.no_grad()
+    def steps(self, context: dict[str, Any], seeds: list[list[int | None]]) -> Iterator[Step]:
+        """The same step by step: of the texts that have not ended, their numbers, tokens and statistics."""
         flat = [seed for row in seeds for seed in row]
         source = torch.tensor([number for number, row in enumerate(seeds) for _ in row], device=self.device)
         streams = Streams(flat, sum(groups_of(len(self.head.weight))), self.device)
@@ -209,10 +215,9 @@ class Decoder:
         done = torch.zeros(len(flat), dtype=torch.bool, device=self.device)
         length = state["tokens"].shape[1]
         processors = Processors(self.base, length, self.max_new_tokens, self.device, self.settings)
-        history = []
         for step in range(1, self.max_new_tokens + 1):
             tokens, statistics = self._choose(hidden, streams.next(), greedy, state, processors)
-            history.append((number[~done], tokens[~done], statistics[~done]))
+            yield number[~done], tokens[~done], statistics[~done]
             done = done | torch.isin(tokens, self.ends)
             if step == self.max_new_tokens or bool(done.all()):
                 break
@@ -222,7 +227,6 @@ class Decoder:
                 streams.keep(kept)
                 self._keep(state, kept)
             hidden = self._step(state, tokens.masked_fill(done, self.pad).unsqueeze(1))
-        return _by_source(history, [len(row) for row in seeds])
 
     def _first_step(self, context: dict[str, Any], source: torch.Tensor) -> tuple[dict[str, Any], torch.Tensor]:
         """One row per source until the cache is filled, then one row per text."""
@@ -305,11 +309,9 @@ class Decoder:
             layer.keys, layer.values = layer.keys.index_select(0, rows), layer.values.index_select(0, rows)
 
 
-def _by_source(
-    history: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]], counts: list[int]
-) -> list[list[tuple[list[int], np.ndarray]]]:
-    """The steps (number of each text, its token, its statistics) as one list of texts per source."""
-    numbers, tokens, statistics = (torch.cat(column) for column in zip(*history, strict=True))
+def by_source(steps: list[Step], counts: list[int]) -> list[list[tuple[list[int], np.ndarray]]]:
+    """The steps of all texts as one list of texts per source."""
+    numbers, tokens, statistics = (torch.cat(column) for column in zip(*steps, strict=True))
     order = torch.sort(numbers, stable=True).indices
     lengths = torch.bincount(numbers, minlength=sum(counts)).tolist()
     pieces = zip(tokens[order].split(lengths), statistics[order].double().cpu().split(lengths), strict=True)

@@ -259,6 +259,12 @@ class Learned(Scorer):
         return frozenset().union(*(scorer.needs for scorer in self._parts))
 
     @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        of_tokens = frozenset() if self.fitted.is_single else Scorer.reads
+        of_source = frozenset({"source_tokens"}) if self.fitted.reads_source_tokens else frozenset()
+        return of_tokens.union(of_source, *(scorer.reads for scorer in self._parts))
+
+    @property
     def similarities(self) -> frozenset[str]:
         return frozenset().union(*(scorer.similarities for scorer in self._parts))
 

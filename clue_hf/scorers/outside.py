@@ -55,7 +55,7 @@ class OutsideText:
     top_tokens: tuple[int, int] | None = None
 
 
-def missing_parts(scorer: type[Scorer], parts: frozenset[str]) -> list[str]:
+def missing_parts(scorer: Scorer, parts: frozenset[str]) -> list[str]:
     """What a scorer reads and texts with these parts do not have."""
     return [part for part in (*sorted(scorer.reads), *sorted(scorer.needs)) if part not in parts]
 

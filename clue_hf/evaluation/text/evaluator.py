@@ -15,6 +15,7 @@ from accelerate.utils import broadcast_object_list
 from transformers.utils.logging import tqdm
 
 from ...data.bad_rows import BadRows
+from ...errors import UserError
 from ...functional import check_choice
 from ...metrics import find_quality, interval_description, quality_signature
 from ...posthoc.learned import LearnedScore
@@ -23,7 +24,7 @@ from ...processes import process_state, share_work
 from ...scorers import ALL, DEFAULT_SCORERS, SCORERS, Batch, Scorer
 from ...scorers.by_similarity import compare_texts
 from ...scorers.density import Density
-from ...scorers.formulas import make_scorer
+from ...scorers.formulas import Learned, make_scorer
 from ...scorers.outside import OutsideText
 from ...scorers.similarity import Similarity, load_similarity
 from ...versions import package_versions
@@ -36,6 +37,10 @@ from .report import EvaluationReport
 
 #: Rows that are read and sorted by length together; the examples of a dataset larger than memory pass through.
 SHARD = 1024
+UNFITTED = (
+    "it has not been fitted for these texts (clue-hf calibrate --outputs FILE --scorer learned --output_dir DIR, then "
+    "--calibration DIR)"
+)
 
 
 class UncertaintyEvaluator:
@@ -212,10 +217,10 @@ class UncertaintyEvaluator:
         report = UncertaintyEvaluator(quality="exact_match").evaluate_outputs(rows)
         ```
         """
-        names = list(SCORERS) if ALL in self.scorer_names else self.scorer_names
-        texts = OutsideTexts(rows, self.qualities, names, source_column, target_column, bad_rows, self.max_rows)
-        chosen = [name for name in names if name not in texts.unavailable]
-        scorers = {name: make_scorer(name, self.settings.similarity) for name in chosen}
+        scorers, unfitted = self._outside_scorers()
+        texts = OutsideTexts(rows, self.qualities, scorers, source_column, target_column, bad_rows, self.max_rows)
+        texts.unavailable |= unfitted
+        scorers = {name: scorer for name, scorer in scorers.items() if name not in texts.unavailable}
         compared = {name for scorer in scorers.values() for name in scorer.similarities}
         options = (self.settings.similarity_threshold, torch.device("cpu"))
         similarities = {name: load_similarity(name, *options) for name in compared}
@@ -234,6 +239,18 @@ class UncertaintyEvaluator:
                 log.add_examples(self._judged_outside(new, scorers, similarities))
                 bar.update(len(part))
         return self._report(log, texts.count, description, scorers)
+
+    def _outside_scorers(self) -> tuple[dict[str, Scorer], dict[str, str]]:
+        """The scorers of texts from elsewhere, and why one of them is not there."""
+        names, similarity = list(SCORERS) if ALL in self.scorer_names else self.scorer_names, self.settings.similarity
+        scorers = {name: make_scorer(name, similarity) for name in names if name != "learned"}
+        if "learned" not in names:
+            return scorers, {}
+        if self.learned_score is not None:
+            return {**scorers, "learned": Learned(self.learned_score, similarity)}, {}
+        if not scorers:
+            raise UserError(f"The scorer 'learned' cannot run: {UNFITTED}.")
+        return scorers, {"learned": UNFITTED}
 
     def _judged_outside(
         self,
@@ -307,8 +324,7 @@ class UncertaintyEvaluator:
         }
         if self.token_calibrator is not None:
             signature["token_calibrator"] = self.token_calibrator.to_dict()
-        if self.learned_score is not None:  # its trees are many numbers
-            signature["learned_score"] = zlib.crc32(json.dumps(self.learned_score.to_dict()).encode())
+        signature |= self._learned_signature()
         if self.density is not None:
             signature["density"] = zlib.crc32(self.density.mean.tobytes())
         return {
@@ -335,9 +351,20 @@ class UncertaintyEvaluator:
             "unavailable_scorers": texts.unavailable,
             "outputs": outputs,
             "interval": interval_description(self.resamples, "examples"),
-            "signature": {"scorers": list(scorers), "quality": self.qualities, "outputs": texts.checksum},
+            "signature": {
+                "scorers": list(scorers),
+                "quality": self.qualities,
+                "outputs": texts.checksum,
+                **self._learned_signature(),
+            },
             "versions": package_versions(),
         }
+
+    def _learned_signature(self) -> dict[str, int]:
+        """The trees of a learned score are many numbers."""
+        if self.learned_score is None:
+            return {}
+        return {"learned_score": zlib.crc32(json.dumps(self.learned_score.to_dict()).encode())}
 
 
 def _shards(dataset: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

@@ -16,7 +16,7 @@ from ...data.bad_rows import BadRows
 from ...data.columns import describe_value, reference_problem, verdict_problem
 from ...data.lines import UNREADABLE_FILE, file_kind, read_lines
 from ...errors import UserError
-from ...scorers import SCORERS
+from ...scorers import Scorer
 from ...scorers.outside import PARTS, OutsideText, RowProblem, missing_parts, read_outside_text
 from .judging import Row, verdict_columns
 
@@ -27,8 +27,8 @@ NEVER = {
     "flatness": "the whole distribution of each token, which only the model can give",
     "p_true": "an answer of the model to whether its output is true",
     "hidden": "the hidden states of the model",
+    "source_tokens": "the number of tokens of each source, since it was fitted to the outputs of a model",
 }
-LEARNED = "it is fitted to the outputs of a model: clue-hf calibrate MODEL --scorer learned"
 KINDS = ("jsonl", "json")
 
 
@@ -40,8 +40,10 @@ class OutsideTexts:
     Args:
         rows (`str`, `Path` or `Iterable[dict]`):
             A jsonl file, gzipped or not, or rows. See [`read_outside_text`] for their fields.
-        qualities, scorers (`Sequence[str]`):
-            How the outputs are judged, and which scores they should get.
+        qualities (`Sequence[str]`):
+            How the outputs are judged.
+        scorers (`dict[str, Scorer]`):
+            The scores that they should get.
         source_column, target_column (`str`, *optional*):
             Fields of the source and of the reference or references; by default `source`, and `references` or
             `reference`.
@@ -65,7 +67,7 @@ class OutsideTexts:
         self,
         rows: str | Path | Iterable[Mapping[str, Any]],
         qualities: Sequence[str],
-        scorers: Sequence[str],
+        scorers: Mapping[str, Scorer],
         source_column: str | None = None,
         target_column: str | None = None,
         bad_rows: BadRows | None = None,
@@ -85,10 +87,9 @@ class OutsideTexts:
             if number not in self._skipped:
                 yield self._read(row)
 
-    def _look(self, scorers: Sequence[str], bad_rows: BadRows) -> int:
+    def _look(self, scorers: Mapping[str, Scorer], bad_rows: BadRows) -> int:
         """Reads all rows once; returns the number of those that can be used."""
-        computed = [SCORERS[name] for name in scorers if name != "learned"]
-        wanted = {part for scorer in computed for part in missing_parts(scorer, frozenset())} & PARTS.keys()
+        wanted = {part for scorer in scorers.values() for part in missing_parts(scorer, frozenset())} & PARTS.keys()
         problems, lacking, count = dict[int, str](), {part: array("q") for part in PARTS if part in wanted}, 0
         for number, row in enumerate(tqdm(self._rows(), desc="Reading", unit=" rows")):
             count += 1
@@ -162,15 +163,13 @@ class OutsideTexts:
 
 
 def _unavailable(
-    scorers: Sequence[str], usual: frozenset[str], counts: Mapping[str, int], rows: int
+    scorers: Mapping[str, Scorer], usual: frozenset[str], counts: Mapping[str, int], rows: int
 ) -> dict[str, str]:
     """Why some scorers cannot be computed where rows have the usual parts, and others only some rows."""
     reasons = {}
-    for name in scorers:
-        missing = [] if name == "learned" else missing_parts(SCORERS[name], usual)
-        if name == "learned":
-            reasons[name] = LEARNED
-        elif never := [NEVER.get(part, part) for part in missing if part not in PARTS]:
+    for name, scorer in scorers.items():
+        missing = missing_parts(scorer, usual)
+        if never := [NEVER.get(part, part) for part in missing if part not in PARTS]:
             reasons[name] = f"it needs {never[0]}"
         elif missing:
             count = counts[missing[0]]

@@ -4,10 +4,12 @@ import gzip
 import json
 import math
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from learned_scores import linear_score
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from clue_hf import EvaluationReport, UncertaintyEvaluator
@@ -16,7 +18,9 @@ from clue_hf.data.bad_rows import BadRows
 from clue_hf.data.embedded.phrases import phrase_rows
 from clue_hf.errors import UserError
 from clue_hf.metrics import sentence_quality
+from clue_hf.models.uncertainty_file import read_uncertainty
 from clue_hf.posthoc.calibration_file import UncertaintyCalibration
+from clue_hf.posthoc.learned import TOKEN_FEATURES, LearnedScore, token_features
 from clue_hf.scorers import SCORERS
 
 
@@ -140,7 +144,7 @@ def test_texts_of_samples_alone_have_no_probabilities():
     assert set(report.unavailable) == {*SAMPLED, "pmi", "cpmi"}
     with pytest.raises(UserError, match="no score can be computed. mc_sequence_entropy: it needs samples with token"):
         evaluate(rows, scorers=SAMPLED)
-    with pytest.raises(UserError, match="learned: it is fitted to the outputs of a model"):
+    with pytest.raises(UserError, match="'learned' cannot run: it has not been fitted for these texts"):
         evaluate(rows, scorers=["learned"])
 
 
@@ -261,6 +265,69 @@ def test_calibrate_finds_what_their_uncertainty_means(tmp_path, monkeypatch, cap
     assert calibration.threshold(0.3, None).threshold == pytest.approx(expected.threshold(0.3, None).threshold)
     assert "column 'right' of the data" in calibration.definitions["quality"]
     assert "msp on 300 rows of outputs.jsonl" in capsys.readouterr().out
+
+
+def learnable_rows(count, first=0):
+    """Texts that are the better the longer they are: the sum of log-probabilities says the opposite."""
+    rows = [outside_row(number, tokens=2 + number % 8) for number in range(first, first + count)]
+    return [{**row, "quality": len(row["tokens"]) / 10} for row in rows]
+
+
+def write_rows(name, rows):
+    Path(name).write_text("\n".join(map(json.dumps, rows)))
+
+
+def test_a_score_is_learned_from_them_and_used_for_others(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_rows("judged.jsonl", learnable_rows(400))
+    write_rows("new.jsonl", new := learnable_rows(60, first=1000))
+    judged = ["--quality_column", "quality"]
+    learn = ["calibrate", "--outputs", "judged.jsonl", *judged, "--scorer", "learned", "--output_dir", "means"]
+    assert main([*learn, "--risks", "0.3"]) == 0
+    printed = capsys.readouterr().out
+    learned = LearnedScore.from_checked_dict(read_uncertainty("means")["learned_score"])
+    assert not learned.is_single
+    assert not learned.reads_source_tokens
+    assert f"Learned score: {learned.explanation}" in printed
+    assert learned.explanation.endswith("It does not know the lengths of the sources.")
+    calibration = UncertaintyCalibration.read("means")
+    assert (calibration.scorer, calibration.data["rows"]) == ("learned", 400 - sum(learned.rows.values()))
+    use = ["evaluate", "--outputs", "new.jsonl", *judged, "--scorers", "msp,learned", "--resamples", "50"]
+    assert main([*use, "--calibration", "means", "--report_dir", "report"]) == 0
+    report = EvaluationReport.load("report")
+    expected = [
+        learned(token_features(row["token_log_probabilities"], row["token_entropies"], 0, True), []) for row in new
+    ]
+    assert report.uncertainty("learned") == pytest.approx(expected, abs=1e-9)
+    assert report.metrics["learned"]["prr_gain"].low > 0
+    assert "PRR of learned minus that of" in capsys.readouterr().out
+    assert main([*use, "--report_dir", "other"]) == 0
+    assert "learned could not be computed: it has not been fitted for these texts" in capsys.readouterr().out
+
+
+def test_a_score_is_not_learned_where_something_is_missing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = [{name: value for name, value in row.items() if name != "token_entropies"} for row in learnable_rows(60)]
+    write_rows("judged.jsonl", rows)
+    words = ["--outputs", "judged.jsonl", "--quality_column", "quality"]
+    assert main(["calibrate", *words, "--scorer", "learned", "--output_dir", "means"]) == 2
+    message = "there is no mean_token_entropy: it needs token_entropies or top_log_probabilities, and no row has them"
+    assert message in capsys.readouterr().err
+    assert main(["calibrate", *words, "--scorer", "msp", "--output_dir", "means"]) == 0
+    assert main(["evaluate", *words, "--scorers", "learned", "--calibration", "means"]) == 2
+    assert "There is no learned score in --calibration means" in capsys.readouterr().err
+    assert main(["evaluate", "model", "--calibration", "means"]) == 2
+    assert "--calibration goes with --outputs or --endpoint" in capsys.readouterr().err
+    # fitted to the outputs of a model, it knows more than these texts tell
+    of_model = linear_score({"tokens": 0.01})
+    mean = [float(name == "source_tokens") for name in TOKEN_FEATURES]
+    of_model = replace(of_model, regressor=replace(of_model.regressor, mean=mean))
+    report = evaluate(scorers=["msp", "learned"], learned_score=of_model)
+    assert "the number of tokens of each source" in report.unavailable["learned"]
+    # one that is a single scorer needs what that needs
+    single = linear_score({}, single="msp")
+    report = evaluate(rows, scorers=["learned"], learned_score=single, quality="column:quality")
+    assert report.uncertainty("learned").tolist() == report.uncertainty("msp").tolist()
 
 
 def test_an_interrupted_evaluation_goes_on_and_notices_other_rows(tmp_path, monkeypatch):
