@@ -17,7 +17,6 @@ from .classification import (
 from .conformal import CONFORMAL_METRICS, conformal_interval_report, prediction_set_report
 from .measured import Measured, interval_description, read_metrics
 from .modules import module_path
-from .ood import ood_detection, ood_report
 from .quality import (
     QUALITIES,
     corpus_quality,
@@ -69,6 +68,7 @@ from .rejection import (
     split_of_area_gain,
 )
 from .resampled.classification import classification_report, paired_classification_differences
+from .resampled.ood import ood_detection, ood_report
 from .resampled.regression import paired_regression_differences, regression_report
 from .resampled.rejection import paired_rejection_differences, rejection_report, rejection_reports
 from .resampled.right_or_wrong import is_right_or_wrong, right_or_wrong_report

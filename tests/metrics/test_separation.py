@@ -16,7 +16,7 @@ from sklearn.metrics import (
 
 from clue_hf.metrics import bootstrap_interval
 from clue_hf.metrics.classification import binary_flip
-from clue_hf.metrics.ood import ood_detection, ood_report
+from clue_hf.metrics.resampled.ood import ood_detection, ood_report
 from clue_hf.metrics.separation import (
     Correlation,
     best_threshold,

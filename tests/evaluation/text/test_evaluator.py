@@ -269,9 +269,10 @@ def test_a_run_that_fails_while_it_measures_or_writes_its_page_keeps_its_outputs
     def fail(*_, **__):
         raise Interrupted
 
-    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+    with monkeypatch.context() as patch:
         patch.setattr(module, "measure", fail)
-        evaluator.evaluate(ROWS[:6], folder=tmp_path)
+        with pytest.raises(Interrupted):
+            evaluator.evaluate(ROWS[:6], folder=tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(evaluator, "_judged", fail)  # nothing is generated again
         report = evaluator.evaluate(ROWS[:6], folder=tmp_path, resume=True)

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import checked_arrays
-from .bootstrap import measure_rows
-from .curve import Order
-from .measured import Measured
-from .separation import Separation, Split
+from ..arrays import checked_arrays
+from ..bootstrap import measure_rows
+from ..curve import Order
+from ..measured import Measured
+from ..separation import Separation, Split
 
 
 def ood_detection(uncertainty_in: Any, uncertainty_out: Any) -> dict[str, float]:
