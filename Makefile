@@ -3,7 +3,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-all test-versions lint bench bench-packing bench-upstream bench-peer results-multi30k results-tatoeba results-xsum results-smollm2 \
+.PHONY: help setup quickstart test test-all test-versions wheel-test lint bench bench-packing bench-upstream bench-peer results-multi30k results-tatoeba results-xsum results-smollm2 \
 	results-opus-mt results-opus-mt-tuned results-opus-mt-alphas results-multi30k-calibrated results-tatoeba-learned results-flan-t5 results-conformal \
 	results-images results-tables clean
 
@@ -19,11 +19,8 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-quickstart: $(READY)  ## train a tiny T5 with and without CLUE, offline, and compare how far their outputs can be trusted
-	$(BIN)/python train.py configs/quickstart/t5_phrases.yaml
-	$(BIN)/python eval_uncertainty.py out/quickstart/clue --config configs/quickstart/t5_phrases.yaml \
-		--compare out/quickstart/ce --report_dir out/quickstart/uncertainty
-	$(BIN)/python -m clue_hf.cli.main calibrate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml
+quickstart: $(READY)  ## train a tiny T5 with and without CLUE, offline, compare how far their outputs can be trusted, calibrate
+	$(BIN)/clue-hf quickstart
 
 test: $(READY)  ## run all tests
 	$(BIN)/python -m pytest
@@ -50,6 +47,9 @@ test-versions: .venv-floors/.ready .venv-newest/.ready  ## test with the lowest 
 	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --constraint .venv-$*/constraints.txt \
 		--editable '.[plots,demo]' $(VERSION_TOOLS)
 	touch $@
+
+wheel-test: $(READY)  ## build the package, install it into an empty environment, and run the quickstart from there
+	.ci/wheel
 
 lint: $(READY)  ## check style, types, layers and declared dependencies
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,11 +12,11 @@ from typing import Any
 
 from transformers.utils import logging
 
-from ..data.loading import DataArguments
+from ..data.loading import DataArguments, data_name
 from ..deploy.bake import bake, check_new_folder
 from ..deploy.calibration import CalibrateArguments, calibrate, calibrate_outputs
 from ..deploy.learned_score import learned_part, learned_summary
-from ..deploy.token_calibration import token_parts
+from ..deploy.token_calibration import TokenCalibration, token_parts
 from ..errors import UserError
 from ..models.uncertainty_file import (
     DENSITY_FILE,
@@ -30,8 +31,8 @@ from ..posthoc.baked import BakedTemperature
 from ..posthoc.calibration_file import UncertaintyCalibration
 from ..predictors.loading import read_config, save_model
 from ..tables import markdown_table
+from ..terminal import Result
 from .arguments import DATA_OPTIONS, FILE_TYPES, SPLIT_OPTIONS
-from .evaluate import data_name
 from .outside import check_outside_options
 from .parser import ConfigParser
 
@@ -60,25 +61,28 @@ probability --coverage. --config takes the YAML file of a training. --outputs ca
 were generated elsewhere, and needs no MODEL: what it means is written to --output_dir."""
 
 EXAMPLES = """
-clue-hf calibrate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --quality chrf
-clue-hf calibrate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --scorer learned
+clue-hf calibrate out/quickstart/clue --config quickstart/t5_phrases --quality chrf
+clue-hf calibrate out/quickstart/clue --config quickstart/t5_phrases --scorer learned
 clue-hf calibrate --outputs outputs.jsonl --quality exact_match --scorer msp --output_dir out/texts
-clue-hf calibrate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --density_split train
-clue-hf calibrate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --risks 0.01,0.05
-clue-hf calibrate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --conformal lac
-clue-hf calibrate out/quickstart_diabetes/clue --config configs/quickstart/tabular_diabetes.yaml --conformal scaled
+clue-hf calibrate out/quickstart/clue --config quickstart/t5_phrases --density_split train
+clue-hf calibrate out/quickstart_digits/clue --config quickstart/resnet_digits --risks 0.01,0.05
+clue-hf calibrate out/quickstart_digits/clue --config quickstart/resnet_digits --conformal lac
+clue-hf calibrate out/quickstart_diabetes/clue --config quickstart/tabular_diabetes --conformal scaled
 clue-hf calibrate Helsinki-NLP/opus-mt-en-fr --validation_file pairs.jsonl --source_column en --target_column fr \\
     --output_dir out/opus-mt-en-fr"""
 
 
-def command(argv: Sequence[str]) -> int:
-    """Runs `clue-hf calibrate`; returns its exit code."""
+def make_parser() -> ConfigParser:
     # the output_dir in the file of a training is where the training wrote
     types, command_line_only = (CalibrateArguments, DataArguments), ["output_dir", "bake"]
-    parser = ConfigParser(
+    return ConfigParser(
         "clue-hf calibrate MODEL", types, DESCRIPTION, EXAMPLES, GROUPS, FILE_TYPES, command_line_only, ["outputs"]
     )
-    model, arguments, data = parser.parse(argv)
+
+
+def command(argv: Sequence[str]) -> Result:
+    """Runs `clue-hf calibrate`."""
+    model, arguments, data = make_parser().parse(argv)
     if model is None:
         return _outside_command(arguments, data)
     folder = (
@@ -90,8 +94,8 @@ def command(argv: Sequence[str]) -> int:
     calibration, predictor, tokens = calibrate(model, arguments, data, data_name(data, arguments.split), stored)
     if arguments.bake is not None and tokens is not None:
         baked = bake(predictor, calibration, tokens, folder, model, stored, arguments.qualities[0])
-        print("\n".join(["", tokens.summary(), "", summary(calibration), "", bake_summary(baked, folder)]))
-        return 0
+        print("\n" + tokens.summary() + "\n")
+        return calibration_result(calibration, folder, tokens, baked)
     if not _same(folder, model):
         save_model(predictor, folder, stored)
         write_uncertainty(folder, **{key: value for key, value in stored.items() if key != "version"})
@@ -103,12 +107,42 @@ def command(argv: Sequence[str]) -> int:
         print("\n" + tokens.summary())
     if learned is not None:
         print("\n" + learned_summary(learned))
-    print("\n" + summary(calibration))
-    print(f"\nWritten to {folder / UNCERTAINTY_FILE}.")
-    return 0
+    print()
+    return calibration_result(calibration, folder, tokens)
 
 
-def _outside_command(arguments: CalibrateArguments, data: DataArguments) -> int:
+def calibration_result(
+    calibration: UncertaintyCalibration,
+    folder: Path,
+    tokens: TokenCalibration | None = None,
+    baked: BakedTemperature | None = None,
+) -> Result:
+    """What was found and written to a folder."""
+    stored = {name: getattr(calibration, name) for name in ("abstention", "conformal")}
+    data = {
+        "output_dir": str(folder),
+        "scorer": calibration.scorer,
+        "data": calibration.data,
+        "definitions": calibration.definitions,
+        **{name: None if part is None else part.to_dict() for name, part in stored.items()},
+        "token_calibration": None if tokens is None else tokens.to_dict(),
+    }
+    written = f"Written to {folder / UNCERTAINTY_FILE}." if baked is None else bake_summary(baked, folder)
+    outside = "outputs" in calibration.settings  # texts from elsewhere, which no model here writes
+    predict = f"{shlex.join(['clue-hf', 'predict', str(folder)])} --input FILE --output FILE"
+    if best := best_threshold(calibration):
+        predict += f" --min_quality {best.min_quality:g}"
+    return Result(
+        data,
+        threshold_table(calibration),
+        summary(calibration),
+        headline(calibration) if calibration.abstention else "",
+        written,
+        None if outside else ("answer a file of inputs", predict),
+    )
+
+
+def _outside_command(arguments: CalibrateArguments, data: DataArguments) -> Result:
     """Calibrates texts that were generated elsewhere: there is no model to write beside."""
     check_outside_options(arguments)
     if arguments.output_dir is None:
@@ -119,9 +153,8 @@ def _outside_command(arguments: CalibrateArguments, data: DataArguments) -> int:
     calibration.write(folder)
     write_uncertainty(folder, **learned_part(learned))
     if learned is not None:
-        print("\n" + learned_summary(learned))
-    print(f"\n{summary(calibration)}\n\nWritten to {folder / UNCERTAINTY_FILE}.")
-    return 0
+        print("\n" + learned_summary(learned) + "\n")
+    return calibration_result(calibration, folder)
 
 
 def bake_summary(baked: BakedTemperature, folder: Path) -> str:
@@ -148,24 +181,31 @@ def summary(calibration: UncertaintyCalibration) -> str:
         )
     best, worst = max(calibration.confidence.quality), min(calibration.confidence.quality)
     lines.append(f"Quality: {calibration.definitions['quality']}. Confidence: from {worst:.3f} to {best:.3f}.")
+    reasons = [f"{entry.max_risk:g}: {entry.reason}" for entry in calibration.abstention.thresholds if entry.reason]
+    return "\n".join([*lines, "", threshold_table(calibration), *([""] if reasons else []), *reasons])
+
+
+def threshold_table(calibration: UncertaintyCalibration) -> str:
+    """The thresholds for abstention as a markdown table; empty where there are none."""
+    if calibration.abstention is None:
+        return ""
     cells = [["risk at most", "quality at least", "answer below", "answered", "their risk", "certified"]]
-    reasons = []
     for entry in calibration.abstention.thresholds:
         cells.append([f"{entry.max_risk:g}", f"{entry.min_quality:g}", *_threshold_cells(entry)])
-        if entry.reason:
-            reasons.append(f"{entry.max_risk:g}: {entry.reason}")
-    return "\n".join(
-        [*lines, "", markdown_table(cells), *([""] if reasons else []), *reasons, "", headline(calibration)]
-    )
+    return markdown_table(cells)
+
+
+def best_threshold(calibration: UncertaintyCalibration) -> AbstentionThreshold | None:
+    """The one with the highest quality of those that answer half of the rows or more, if any does."""
+    thresholds = calibration.abstention.thresholds if calibration.abstention else []
+    certified = [entry for entry in thresholds if entry.threshold is not None]
+    return max(certified, key=lambda entry: (entry.coverage >= MAIN_COVERAGE, entry.min_quality), default=None)
 
 
 def headline(calibration: UncertaintyCalibration) -> str:
     """What to do with it: the highest quality that is certified for half of the answers or more, if any is."""
-    thresholds = calibration.abstention.thresholds if calibration.abstention else []
-    certified = [entry for entry in thresholds if entry.threshold is not None]
-    if not certified:
+    if (best := best_threshold(calibration)) is None:
         return "No risk is certified: use more rows, or ask for a larger --risks."
-    best = max(certified, key=lambda entry: (entry.coverage >= MAIN_COVERAGE, entry.min_quality))
     certified_with = f"certified with probability {1 - best.delta:g}"
     if "outputs" in calibration.settings:  # texts from elsewhere, which no pipeline writes
         below = _threshold_cells(best)[0]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..hub.card import CardOptions, write_card
 from ..settings import setting
+from ..terminal import Result
 from .parser import ConfigParser
 
 
@@ -36,11 +38,11 @@ clue-hf card out/quickstart/clue --report out/quickstart/uncertainty
 clue-hf card out/quickstart/clue --model_id me/phrases --license apache-2.0 --language fr --baseline none"""
 
 
-def command(argv: Sequence[str]) -> int:
-    """Runs `clue-hf card`; returns its exit code."""
+def command(argv: Sequence[str]) -> Result:
+    """Runs `clue-hf card`."""
     parser = ConfigParser("clue-hf card DIR", (CardArguments,), DESCRIPTION, EXAMPLES)
     folder, arguments = parser.parse(argv)
     options = CardOptions(arguments.model_id, arguments.license, arguments.language, tuple(arguments.datasets))
     path = write_card(folder, arguments.report, arguments.baseline, options, overwrite=arguments.overwrite)
-    print(f"Written to {path}. Upload the model with it: clue-hf push {folder} {arguments.model_id or 'me/name'}")
-    return 0
+    push = shlex.join(["clue-hf", "push", folder, arguments.model_id or "me/name"])
+    return Result({"path": str(path)}, f"Written to {path}.", next_step=("upload the model with it", push))

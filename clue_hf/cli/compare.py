@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
+from ..experiments.cells import Cell
 from ..experiments.comparison import CompareArguments, Comparison
 from ..experiments.experiment import Experiment
+from ..hub.escape import without_secret_options
+from ..terminal import Result
 from .arguments import FILE_TYPES, TRAINING_TYPES
+from .calibrate import make_parser as calibrate_parser
 from .parser import ConfigParser
 from .train import run_experiment
 
@@ -25,27 +30,46 @@ seed, for all methods. Finished cells are not repeated: start the same command a
 once to work on several cells."""
 
 EXAMPLES = """
-clue-hf compare configs/quickstart/t5_phrases.yaml --methods ce,clue --alpha 0.5,0.9,0.99 --seeds 3
-clue-hf compare configs/quickstart/resnet_digits.yaml --methods ce,clue,focal,temperature,ensemble --seeds 3
-clue-hf compare configs/resnet18_cifar10.yaml --methods ce,clue --alpha 0.5,0.9,0.99
-clue-hf compare configs/resnet18_cifar10.yaml --methods ce,clue:mc_samples=1,clue:mc_samples=20
-clue-hf compare configs/quickstart/resnet_digits.yaml --methods ce,clue,temperature --conformal lac --coverage 0.9"""
+clue-hf compare quickstart/t5_phrases --methods ce,clue --alpha 0.5,0.9,0.99 --seeds 3
+clue-hf compare quickstart/resnet_digits --methods ce,clue,focal,temperature,ensemble --seeds 3
+clue-hf compare resnet18_cifar10 --methods ce,clue --alpha 0.5,0.9,0.99
+clue-hf compare resnet18_cifar10 --methods ce,clue:mc_samples=1,clue:mc_samples=20
+clue-hf compare quickstart/resnet_digits --methods ce,clue,temperature --conformal lac --coverage 0.9"""
 
 
-def command(argv: Sequence[str]) -> int:
-    """Runs `clue-hf compare`; returns its exit code."""
+def command(argv: Sequence[str]) -> Result | int:
+    """Runs `clue-hf compare`; returns its result, or the exit code of the processes that it started."""
     parser = ConfigParser(
         "clue-hf compare", (CompareArguments, *TRAINING_TYPES), DESCRIPTION, EXAMPLES, GROUPS, FILE_TYPES
     )
     arguments, run, model, lora, data, config = parser.parse(_with_alphas(argv))
 
-    def compare(experiment: Experiment) -> None:
+    def compare(experiment: Experiment) -> Result:
         data_settings = {name: value for name, value in vars(data).items() if name != "bad_rows"}
         settings = {"model": vars(model), "lora": vars(lora), "data": data_settings, "training": config.to_dict()}
-        Comparison(arguments, experiment, run.baseline).run({**settings, "run": {"quality": run.quality}})
+        comparison = Comparison(arguments, experiment, run.baseline)
+        views = comparison.run({**settings, "run": {"quality": run.quality}})
+        page = (comparison.output / "comparison.html").resolve().as_uri()
+        return Result(
+            {"output_dir": str(comparison.output), "views": {view.name: view.content() for view in views}},
+            "\n".join(view.markdown() for view in views).rstrip(),
+            "",
+            "",
+            f"Written to {comparison.output}: comparison.html, and for each table .md, .tex, .csv, .json and figures."
+            f"\nOpen {page} in a browser.",
+            _next_step(comparison, argv),
+        )
 
     advice = "The same command continues where this one stopped."
     return run_experiment("compare", argv, (run, model, lora, data, config), compare, advice)
+
+
+def _next_step(comparison: Comparison, argv: Sequence[str]) -> tuple[str, str]:
+    cells = [cell for cell in comparison.cells if type(cell) is Cell]  # those with a model of their own
+    trained = next((cell for cell in cells if cell.method.name != comparison.baseline), cells[0])
+    options = calibrate_parser().passed_on(without_secret_options(argv))
+    calibrate = ["clue-hf", "calibrate", str(trained.folder / "model"), *options]
+    return "find out what the uncertainty of one of the models means", shlex.join(calibrate)
 
 
 def _with_alphas(argv: Sequence[str]) -> list[str]:

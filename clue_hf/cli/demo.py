@@ -36,7 +36,7 @@ clue-hf demo out/quickstart_digits/clue --port 7861 --open true"""
 
 def command(argv: Sequence[str]) -> int:
     """Runs `clue-hf demo`; returns its exit code."""
-    parser = ConfigParser("clue-hf demo MODEL", (DemoArguments,), DESCRIPTION, EXAMPLES)
+    parser = ConfigParser("clue-hf demo MODEL", (DemoArguments,), DESCRIPTION, EXAMPLES, has_result=False)
     model, arguments = parser.parse(argv)
     import_gradio()  # mistakes show before the model is loaded
     check_address(arguments.host, arguments.port)

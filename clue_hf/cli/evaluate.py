@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any
 
 from transformers.utils import logging
 
-from ..data.loading import DataArguments
+from ..data.loading import DataArguments, data_name
 from ..errors import UserError
 from ..evaluation import ClassificationEvaluator, RegressionEvaluator, UncertaintyEvaluator
+from ..hub.escape import without_secret_options
 from ..inputs.base import InputSettings
 from ..inputs.splits import EvaluationData
 from ..models.kind import MODALITIES, ModelKind, config_kind
@@ -22,9 +24,11 @@ from ..predictors.base import NoDropoutError
 from ..predictors.endpoint import EndpointArguments
 from ..predictors.loading import check_whole, read_config
 from ..processes import process_state
+from ..terminal import Result
+from ..training.launch import launch, must_launch
 from ..training.locks import alone
 from .arguments import DATA_OPTIONS, FILE_TYPES, NO_WARPING, SPLIT_OPTIONS, EvaluateArguments
-from .launch import launch, must_launch
+from .calibrate import make_parser as calibrate_parser
 from .outside import ask_endpoint, check_outside_options, evaluate_outside
 from .parser import ConfigParser
 
@@ -70,20 +74,19 @@ and needs no MODEL; --endpoint asks a server for them (vLLM, SGLang, TGI, llama.
 protocol)."""
 
 EXAMPLES = """
-clue-hf evaluate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml
-clue-hf evaluate out/quickstart/clue --config configs/quickstart/t5_phrases.yaml --compare out/quickstart/ce
+clue-hf evaluate out/quickstart/clue --config quickstart/t5_phrases
+clue-hf evaluate out/quickstart/clue --config quickstart/t5_phrases --compare out/quickstart/ce
 clue-hf evaluate google-t5/t5-small --dataset_name ./my-data --scorers msp,perplexity --quality rouge2
 clue-hf evaluate --outputs outputs.jsonl --quality exact_match --report_dir report
 clue-hf evaluate --endpoint http://127.0.0.1:8000/v1 --model NAME --test_file questions.jsonl --quality exact_match
 clue-hf evaluate google-t5/t5-small --dataset_name ./my-data --scorers all --similarity rougeL
-clue-hf evaluate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --calibrator isotonic
-clue-hf evaluate out/quickstart_digits/clue --config configs/quickstart/resnet_digits.yaml --conformal aps
-clue-hf evaluate out/quickstart_diabetes/clue --config configs/quickstart/tabular_diabetes.yaml --mc_samples 50"""
+clue-hf evaluate out/quickstart_digits/clue --config quickstart/resnet_digits --calibrator isotonic
+clue-hf evaluate out/quickstart_digits/clue --config quickstart/resnet_digits --conformal aps
+clue-hf evaluate out/quickstart_diabetes/clue --config quickstart/tabular_diabetes --mc_samples 50"""
 
 
-def command(argv: Sequence[str]) -> int:
-    """Runs `clue-hf evaluate`; returns its exit code."""
-    parser = ConfigParser(
+def make_parser() -> ConfigParser:
+    return ConfigParser(
         "clue-hf evaluate MODEL",
         (EvaluateArguments, DataArguments, EndpointArguments),
         DESCRIPTION,
@@ -92,7 +95,11 @@ def command(argv: Sequence[str]) -> int:
         FILE_TYPES,
         instead_of_names=["outputs", "endpoint"],
     )
-    model, arguments, data, endpoint = parser.parse(argv)
+
+
+def command(argv: Sequence[str]) -> Result | int:
+    """Runs `clue-hf evaluate`; returns its result, or the exit code of the processes that it started."""
+    model, arguments, data, endpoint = make_parser().parse(argv)
     if model is None:
         return _outside_command(arguments, data, endpoint)
     if arguments.calibration is not None:
@@ -133,11 +140,24 @@ def command(argv: Sequence[str]) -> int:
         except ValueError as error:
             raise UserError(str(error)) from error
         if state.is_main_process:
-            _save(report, other, folder, arguments, ROWS_FILES[kind.family])
+            result = _save(report, other, folder, arguments, ROWS_FILES[kind.family])
+            result.next_step = _next_step(model, argv)
+            return result
     return 0
 
 
-def _outside_command(arguments: EvaluateArguments, data: DataArguments, endpoint: EndpointArguments) -> int:
+def _next_step(model: str, argv: Sequence[str]) -> tuple[str, str]:
+    """The command that calibrates a model which is not, or that answers with one which is."""
+    if "scorer" in read_uncertainty(model):
+        return "answer a file of inputs", shlex.join(["clue-hf", "predict", model]) + " --input FILE --output FILE"
+    options = calibrate_parser().passed_on(without_secret_options(argv[1:]))
+    split = options.index("--split") if "--split" in options else len(options)
+    folder = [] if os.path.isdir(model) else ["--output_dir", f"out/{model.rpartition('/')[2]}"]
+    calibrate = ["clue-hf", "calibrate", model, *options[:split], *options[split + 2 :], *folder]
+    return "find out what its uncertainty means, so that it can abstain", shlex.join(calibrate)
+
+
+def _outside_command(arguments: EvaluateArguments, data: DataArguments, endpoint: EndpointArguments) -> Result:
     """Evaluates texts that were generated elsewhere, or are by a server."""
     folder = Path(arguments.report_dir or "uncertainty_report")
     check_outside_options(arguments)
@@ -150,11 +170,11 @@ def _outside_command(arguments: EvaluateArguments, data: DataArguments, endpoint
             report = evaluate_outside(arguments, data, folder, description)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"finished rows are kept in {folder}; --resume true continues.") from None
-        _save(report, None, folder, arguments, ROWS_FILES["text"])
-    return 0
+        return _save(report, None, folder, arguments, ROWS_FILES["text"])
 
 
-def _save(report: Any, other: Any, folder: Path, arguments: EvaluateArguments, rows_file: str) -> None:
+def _save(report: Any, other: Any, folder: Path, arguments: EvaluateArguments, rows_file: str) -> Result:
+    """Writes a report, and the one that it is compared with."""
     comparison = None
     if other is not None:
         other.save(folder / "compared_with")
@@ -163,10 +183,21 @@ def _save(report: Any, other: Any, folder: Path, arguments: EvaluateArguments, r
         except ValueError as error:
             raise UserError(f"{arguments.compare} cannot be compared: {error}") from error
     report.save(folder, comparison, arguments.compare or "")
-    print("\n" + (folder / "summary.md").read_text(encoding="utf-8"))
     calibrator = ", calibrator.json" if getattr(report, "calibrator", None) else ""
-    print(f"Written to {folder}: report.json, {rows_file}, summary.md, plots{calibrator}.")
-    print(f"Open {(folder / 'report.html').resolve().as_uri()} in a browser.")
+    tables = [report.table(), *([] if comparison is None else [report.difference_table(comparison)])]
+    return Result(
+        {
+            "report_dir": str(folder),
+            "description": report.description,
+            "metrics": report.metrics,
+            "comparison": comparison,
+        },
+        "\n\n".join(tables),
+        (folder / "summary.md").read_text(encoding="utf-8").rstrip(),
+        report.headline(),
+        f"Written to {folder}: report.json, {rows_file}, summary.md, plots{calibrator}.\n"
+        f"Open {(folder / 'report.html').resolve().as_uri()} in a browser.",
+    )
 
 
 # ---- which options go with which kind of model ----
@@ -220,19 +251,6 @@ def _load(model: str, arguments: EvaluateArguments, data: DataArguments, kind: M
     if (fitted := _fitted_options(arguments)) and rows.validation is None:
         raise UserError(f"--{fitted[0]} needs validation data: give a split or file, or set validation_fraction.")
     return rows
-
-
-def data_name(data: DataArguments, split: str) -> str:
-    """What a report calls the data."""
-    files = [file for file in (data.train_file, data.validation_file, data.test_file) if file]
-    name = data.dataset_name or getattr(data, f"{split}_file", None) or files[0]
-    own = f"The {split} data" if data.dataset_name else f"{split}_file"
-    if not data.dataset_name and not getattr(data, own, None):
-        own = "train_file"  # of which it is a part
-    merged = "equal sources merged" if data.merge_references else ""
-    skipped = {data.bad_rows.summary(where): None for where in (own, f"The {split} data")}
-    details = (data.dataset_config, split, *skipped, merged)
-    return f"{name} ({', '.join(detail for detail in details if detail)})"
 
 
 # ---- one model ----

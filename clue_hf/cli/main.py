@@ -9,10 +9,13 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from ..errors import UserError
+from ..terminal import Result, run_command
 
 
 #: Command -> what it does. Each is a module of this package.
 COMMANDS = {
+    "quickstart": "train, evaluate and calibrate a tiny model offline, to see what the commands do",
+    "configs": "list the configs that come with clue-hf",
     "train": "train a model with CLUE or a baseline, and report on it",
     "evaluate": "how far the outputs of a model can be trusted: scorers, rejection metrics, report",
     "compare": "several methods and seeds on the same data: the table of a paper",
@@ -30,14 +33,16 @@ DISK_ERRORS = (
     errno.EISDIR, errno.ENAMETOOLONG,
 )  # fmt: skip
 
-HELP = """usage: clue-hf COMMAND [CONFIG.yaml] [--option value ...]
+HELP = """usage: clue-hf COMMAND [CONFIG] [--option value ...]
 
 Train models whose uncertainty matches their error.
 
 commands:
 {commands}
 
-Run `clue-hf COMMAND --help` for the options of a command."""
+CONFIG is a YAML file, or the name of one that comes with clue-hf (`clue-hf configs`).
+`clue-hf COMMAND --help` shows the options of a command; `--quiet` prints only the result, `--json` as JSON.
+New here? `clue-hf quickstart` needs no network, and takes a few minutes."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,10 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run(import_module(f".{name}", __package__).command, argv[1:])
 
 
-def run(command: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
-    """Runs the function of a command; returns the exit code."""
+def run(command: Callable[[Sequence[str]], Result | int], argv: Sequence[str]) -> int:
+    """Runs the function of a command, and prints its result; returns the exit code."""
     try:
-        return command(argv)
+        return run_command(command, argv)
     except UserError as error:
         return _failed(2, f"clue-hf: error: {error}")
     except KeyboardInterrupt as interruption:

@@ -18,6 +18,8 @@ from transformers.hf_argparser import string_to_bool
 
 from ..errors import UserError
 from ..settings import check_trl_settings
+from ..terminal import add_flags
+from .configs import find_config
 
 
 # where data and model come from: what the command line says replaces the other way in the file
@@ -50,6 +52,8 @@ class ConfigParser(HfArgumentParser):
             Options that mean something else in the file, and are not read from it.
         instead_of_names (`Sequence[str]`, *optional*):
             Options that take the place of the names; these are then `None`.
+        has_result (`bool`, *optional*, defaults to `True`):
+            Whether the command has the options `--quiet` and `--json`.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class ConfigParser(HfArgumentParser):
         shared: Sequence[Any] = (),
         command_line_only: Sequence[str] = (),
         instead_of_names: Sequence[str] = (),
+        has_result: bool = True,
     ) -> None:
         super().__init__(
             dataclass_types,
@@ -71,11 +76,13 @@ class ConfigParser(HfArgumentParser):
             add_help=False,
             allow_abbrev=False,
         )
-        self.usage_line, self.names = f"{prog} [CONFIG.yaml] [--option value ...]", prog.split()[2:]
+        self.usage_line, self.names = f"{prog} [CONFIG] [--option value ...]", prog.split()[2:]
         self.groups, self.examples = groups or {"Options": _field_names(dataclass_types)}, examples
         self.ignored_options, self.command_line_only = set(_field_names(shared)), set(command_line_only)
         self.instead_of_names = instead_of_names
-        self.add_argument("config", nargs="?", help="YAML file with any of the options below.")
+        self.add_argument("config", nargs="?", help="YAML file, or a name that clue-hf configs lists.")
+        if has_result:
+            add_flags(self)
         self.add_argument("-h", "--help", action="store_true", help="Show common options.")
         self.add_argument("--help_all", action="store_true", help="Show every option, transformers' own included.")
 
@@ -106,6 +113,18 @@ class ConfigParser(HfArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UserError(message)
 
+    def passed_on(self, argv: Sequence[str]) -> list[str]:
+        """Of the config and options of another command those that this one takes too, as `--config` and options."""
+        path, options = self._take_config(list(argv))
+        kept, words = False, [] if path is None else ["--config", path]
+        for word in options:
+            if word.startswith("--"):
+                name = word.split("=")[0]
+                action = self._option_string_actions.get(name)
+                kept = action is not None and action.nargs != 0 and action.dest not in self.command_line_only
+            words += [word] if kept else []
+        return words
+
     def _take_config(self, argv: list[str]) -> tuple[str | None, list[str]]:
         """The YAML file, which is the first argument unless that is an option, or what follows `--config`."""
         if "--config" in argv:
@@ -128,13 +147,13 @@ class ConfigParser(HfArgumentParser):
         """The YAML file as a command line, so that both are parsed by the same types."""
         argv = []
         for name, value in read_yaml(path).items():
-            if f"--{name}" not in self._option_string_actions:
+            action = self._option_string_actions.get(f"--{name}")
+            if action is None or action.nargs == 0:
                 if name in self.ignored_options:
                     continue
                 check_trl_settings([name])
                 raise UserError(f"{path}: there is no option {name!r}.{self._nearest(name)}")
-            takes_several = self._option_string_actions[f"--{name}"].nargs in ("*", "+")
-            if isinstance(value, list) and not takes_several:
+            if isinstance(value, list) and action.nargs not in ("*", "+"):
                 raise UserError(f"{path}: {name!r} takes one value, not a list.")
             if value is not None and name not in overruled:
                 argv += [f"--{name}", *_argument_texts(value)]
@@ -165,9 +184,10 @@ class ConfigParser(HfArgumentParser):
             for action in reversed(self._actions)
             if not any(option.startswith("--no_") for option in action.option_strings)
         }
-        hidden = set(actions) - {"config", "help", "help_all"}.union(*self.groups.values())
+        flags = [name for name in ("quiet", "json", "help", "help_all") if name in actions]
+        hidden = set(actions) - {"config", *flags}.union(*self.groups.values())
         (first, names), *groups = self.groups.items()
-        groups = [(first, ["config", *names, "help", *(["help_all"] if hidden else [])]), *groups]
+        groups = [(first, ["config", *names, *(flags if hidden else flags[:-1])]), *groups]
         for heading, names in [*groups, *([("Everything else", sorted(hidden))] if complete else [])]:
             formatter.start_section(heading)
             formatter.add_arguments([actions[name] for name in names])
@@ -180,11 +200,11 @@ class _Formatter(argparse.HelpFormatter):
     """One option a line where possible: its first spelling, the first sentence of its help, its default."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=34, width=118)
+        super().__init__(prog, max_help_position=36, width=118)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if not action.option_strings:
-            return "CONFIG.yaml"
+            return "CONFIG"
         name = next((option for option in action.option_strings if option.startswith("--")), action.option_strings[0])
         return name if action.nargs == 0 else f"{name} {_VALUES.get(action.type, 'NAME')}"
 
@@ -233,9 +253,8 @@ class _StrictLoader(yaml.SafeLoader):
 
 
 def read_yaml(path: str) -> dict[str, Any]:
-    """A mapping from a YAML file, or a `UserError` that says what is wrong with it."""
-    if not Path(path).is_file():
-        raise UserError(f"The config file {path!r} does not exist.")
+    """A mapping from a YAML file or a config that comes with clue-hf; a `UserError` says what is wrong with it."""
+    path = find_config(path)
     try:
         content = yaml.load(Path(path).read_text(encoding="utf-8"), _StrictLoader)
     except UserError as error:

@@ -25,6 +25,7 @@ from ..inputs.table_rows import TableInputs
 from ..models.uncertainty_file import read_uncertainty
 from ..predictors.loading import read_config
 from ..settings import check_minimum, setting
+from ..terminal import Result
 from ..training.locks import alone
 from .arguments import FILE_TYPES
 from .parser import ConfigParser
@@ -89,8 +90,8 @@ clue-hf predict out/quickstart/clue --input rows.jsonl --text_column source --ou
 clue-hf predict out/quickstart_digits/clue --input images.csv --output answers.jsonl --abstain_at_risk 0.05"""
 
 
-def command(argv: Sequence[str]) -> int:
-    """Runs `clue-hf predict`; returns its exit code."""
+def command(argv: Sequence[str]) -> Result:
+    """Runs `clue-hf predict`."""
     parser = ConfigParser("clue-hf predict MODEL", (PredictArguments,), DESCRIPTION, EXAMPLES, GROUPS, FILE_TYPES)
     model, arguments = parser.parse(argv)
     arguments.input = _check_input(arguments.input)
@@ -104,15 +105,22 @@ def command(argv: Sequence[str]) -> int:
             raise UserError(f"output {str(output)!r} is a folder.")
         unfinished = output.with_name(f"{output.name}.unfinished")
         if arguments.resume and output.exists() and not unfinished.exists():
-            print(f"{arguments.output} is finished: nothing to do.")
-            return 0
+            return Result(
+                {"output": arguments.output, "rows": count}, f"{arguments.output} is finished: nothing to do."
+            )
         try:
             with ResumableLog(output, unfinished, _signature(model, arguments), arguments.resume) as log:
                 done = predict_file(model, arguments, log, count)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"finished rows are kept in {unfinished}; --resume true continues.") from None
-    print(f"{count:,} answers in {arguments.output}" + (f" ({done:,} of them from an earlier run)." if done else "."))
-    return 0
+    with open(output, encoding="utf-8") as file:
+        abstained = sum(bool(json.loads(line).get("abstain")) for line in file)
+    earlier = f" ({done:,} of them from an earlier run)" if done else ""
+    return Result(
+        {"output": arguments.output, "rows": count, "from_an_earlier_run": done, "abstained": abstained},
+        f"{count:,} answers in {arguments.output}{earlier}.",
+        meaning=f"The model abstains from {abstained:,} of them ({abstained / count:.0%})." if abstained else "",
+    )
 
 
 def predict_file(model: str, arguments: PredictArguments, log: ResumableLog, count: int) -> int:

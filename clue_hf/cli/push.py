@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..hub.push import push_folder
 from ..settings import setting
+from ..terminal import Result
 from .parser import ConfigParser
 
 
@@ -31,11 +32,10 @@ clue-hf push out/quickstart/clue me/phrases --revision v2 --commit_message "alph
 """
 
 
-def command(argv: Sequence[str]) -> int:
-    """Runs `clue-hf push`; returns its exit code."""
+def command(argv: Sequence[str]) -> Result:
+    """Runs `clue-hf push`."""
     parser = ConfigParser("clue-hf push DIR REPO_ID", (PushArguments,), DESCRIPTION, EXAMPLES)
     folder, repo_id, arguments = parser.parse(argv)
     options = {**vars(arguments), "private": arguments.private or None}
     commit = push_folder(folder, repo_id, **options, verbose=True)
-    print(f"Uploaded: {commit.repo_url}")
-    return 0
+    return Result({"url": str(commit.repo_url), "commit": commit.oid}, f"Uploaded: {commit.repo_url}")

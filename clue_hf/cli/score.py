@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,11 +13,13 @@ from ..data.columns import check_column, column_values
 from ..data.loading import load_file
 from ..data.needs import bad_values
 from ..errors import UserError
+from ..files import write_json
 from ..functional import check_choice
 from ..metrics import format_metric, metric_definitions, metric_info, rejection_reports
 from ..metrics.arrays import NAN_POLICIES
 from ..settings import check_minimum, setting
 from ..tables import markdown_table
+from ..terminal import Result
 from .parser import ConfigParser
 
 
@@ -58,26 +58,43 @@ clue-hf score --file predictions.jsonl
 clue-hf score --file predictions.csv.gz --uncertainty_columns msp pmi --quality_column bleu --output out.json"""
 
 
-def command(argv: Sequence[str]) -> int:
-    """Runs `clue-hf score`; returns its exit code."""
+def command(argv: Sequence[str]) -> Result:
+    """Runs `clue-hf score`."""
     [arguments] = ConfigParser("clue-hf score", (ScoreArguments,), DESCRIPTION, EXAMPLES).parse(argv)
     bad_rows = BadRows(arguments.on_bad_row)
     reports = score_file(arguments, bad_rows)
-    print("\n\n".join([_table(reports), *bad_rows.summaries()]))
-    for name, report in reports.items():
-        for metric, entry in report["metrics"].items():
-            if entry.reason:
-                print(f"{name}: {metric} is not defined: {entry.reason}.")
+    undefined = [
+        f"{name}: {metric} is not defined: {entry.reason}."
+        for name, report in reports.items()
+        for metric, entry in report["metrics"].items()
+        if entry.reason
+    ]
+    content = {
+        "settings": asdict(arguments),
+        "definitions": metric_definitions(name for report in reports.values() for name in report["metrics"]),
+        "skipped_rows": bad_rows.skipped,
+        "scores": reports,
+    }
     if arguments.output:
-        content = {
-            "settings": asdict(arguments),
-            "definitions": metric_definitions(name for report in reports.values() for name in report["metrics"]),
-            "skipped_rows": bad_rows.skipped,
-            "scores": reports,
-        }
-        Path(arguments.output).write_text(json.dumps(content, indent=2) + "\n")
-        print(f"\nWritten to {arguments.output}.")
-    return 0
+        write_json(arguments.output, content)
+    return Result(
+        content,
+        _table(reports),
+        "\n\n".join([_table(reports), *bad_rows.summaries(), "\n".join(undefined)]).rstrip(),
+        _meaning(reports),
+        f"Written to {arguments.output}." if arguments.output else "",
+    )
+
+
+def _meaning(reports: dict[str, dict[str, Any]]) -> str:
+    """Which uncertainty ranks best, and what rejecting by it gains."""
+    ranked = {name: report["metrics"]["prr"].value for name, report in reports.items()}
+    defined = {name: value for name, value in ranked.items() if np.isfinite(value)}
+    if not defined:
+        return ""
+    best = max(defined, key=lambda name: defined[name])
+    gain = f"{defined[best]:.0%} of the gain" if defined[best] > 0 else "nothing of the gain"
+    return f"Rejecting the outputs with the highest {best} achieves {gain} of knowing their quality."
 
 
 def score_file(arguments: ScoreArguments, bad_rows: BadRows) -> dict[str, dict[str, Any]]:

@@ -17,8 +17,11 @@ from ..experiments.experiment import Experiment
 from ..experiments.make import load_data, make_experiment
 from ..hub.escape import without_secret_options
 from ..models.arguments import LoraArguments, ModelArguments, check_model
+from ..terminal import Result
+from ..training.launch import launch, must_launch
 from .arguments import DATA_OPTIONS, FILE_TYPES, SPLIT_OPTIONS, TRAINING_TYPES
-from .launch import launch, must_launch
+from .configs import find_config
+from .evaluate import make_parser as evaluate_parser
 from .parser import ConfigParser
 
 
@@ -30,7 +33,7 @@ GROUPS = {
     "After training": ["token_calibrator", "calibrator", "ensemble", "error_predictor"],
     "Model": ["model_name_or_path", "tokenizer_name", "model_type", "model_preset", "config_overrides",
               "tokenizer_vocab_size", "task", "dtype"],
-    "LoRA": ["use_peft", "lora_r", "lora_alpha", "lora_dropout", "lora_target_modules"],
+    "LoRA": ["use_peft", "lora_r", "lora_alpha", "lora_target_modules"],
     "Data": [*DATA_OPTIONS, "max_target_length", "binary_task", "image_size", "augment", "categorical_columns",
              *SPLIT_OPTIONS, "max_train_samples", "max_eval_samples", "report_splits",
              "merge_references", "on_bad_row"],
@@ -40,8 +43,7 @@ GROUPS = {
                  "train_sampling_strategy", "use_cpu"],
     "Logging, evaluation, saving": ["logging_steps", "report_to", "eval_strategy", "eval_steps",
                                     "predict_with_generate", "generation_num_beams", "eval_uncertainty",
-                                    "eval_uncertainty_scorers", "save_strategy",
-                                    "save_steps", "save_total_limit", "load_best_model_at_end",
+                                    "save_strategy", "save_steps", "save_total_limit", "load_best_model_at_end",
                                     "metric_for_best_model", "push_to_hub", "hub_model_id"],
 }  # fmt: skip
 
@@ -51,32 +53,56 @@ DESCRIPTION = """Trains a model so that its uncertainty matches its error: loss 
 file, without the dashes; the command line wins."""
 
 EXAMPLES = """
-clue-hf train configs/quickstart/t5_phrases.yaml
-clue-hf train configs/t5_small_opus_books.yaml --alpha 0.9 --learning_rate 1e-4
-clue-hf train configs/t5_small_opus_books.yaml --train_file pairs.jsonl.gz --source_column en --target_column fr"""
+clue-hf train quickstart/t5_phrases
+clue-hf train t5_small_opus_books --alpha 0.9 --learning_rate 1e-4
+clue-hf train t5_small_opus_books --train_file pairs.jsonl.gz --source_column en --target_column fr"""
 
 
 def make_parser() -> ConfigParser:
     return ConfigParser("clue-hf train", TRAINING_TYPES, DESCRIPTION, EXAMPLES, GROUPS, FILE_TYPES)
 
 
-def command(argv: Sequence[str]) -> int:
-    """Runs `clue-hf train`; returns its exit code."""
+def command(argv: Sequence[str]) -> Result | int:
+    """Runs `clue-hf train`; returns its result, or the exit code of the processes that it started."""
     run, model, lora, data, config = make_parser().parse(argv)
     objectives = [run.baseline, config.objective] if run.baseline else [config.objective]
     advice = "--resume_from_checkpoint true continues from the last checkpoint."
-    arguments = (run, model, lora, data, config)
-    return run_experiment("train", argv, arguments, lambda experiment: experiment.run(objectives), advice)
+
+    def train(experiment: Experiment) -> Result:
+        rows = experiment.run(objectives)
+        return _result(experiment, rows, objectives, argv) if config.process_index == 0 else Result({})
+
+    return run_experiment("train", argv, (run, model, lora, data, config), train, advice)
+
+
+def _result(experiment: Experiment, rows: list[dict[str, Any]], objectives: list[str], argv: Sequence[str]) -> Result:
+    alone = len(objectives) == 1
+    models = {name: str(experiment.config_for(name, alone).output_dir) for name in objectives}
+    *baseline, model = models.values()
+    evaluate = ["clue-hf", "evaluate", model, *evaluate_parser().passed_on(without_secret_options(argv))]
+    return Result(
+        {"output_dir": str(experiment.folder), "models": models, "rows": rows},
+        experiment.table(rows),
+        "\n\n".join(filter(None, [experiment.reading, experiment.advice(rows)])),
+        f"Written to {experiment.folder}: results.json, results.md, training_curves.png, and the models.",
+        (
+            "find out which of its outputs can be trusted",
+            shlex.join([*evaluate, *(word for folder in baseline for word in ("--compare", folder))]),
+        ),
+    )
 
 
 def run_experiment(
     name: str,
     argv: Sequence[str],
     arguments: tuple[RunArguments, ModelArguments, LoraArguments, DataArguments, CLUEConfig],
-    run: Callable[[Experiment], Any],
+    run: Callable[[Experiment], Result],
     after_interruption: str,
-) -> int:
-    """Runs an experiment here, or starts the command again on several processes; returns the exit code."""
+) -> Result | int:
+    """
+    Runs an experiment here, or starts the command again on several processes; returns its result on the main process,
+    else an exit code.
+    """
     run_arguments, model, lora, data, config = arguments
     output = str(config.output_dir)
     if os.path.exists(output) and not os.path.isdir(output):
@@ -84,16 +110,18 @@ def run_experiment(
     if must_launch(run_arguments.num_processes):
         check_model(model)  # mistakes show here, once
         load_data(model, data, config)
-        return launch(name, argv, run_arguments.num_processes, run_arguments.accelerate_config)
+        accelerate = run_arguments.accelerate_config
+        accelerate = accelerate and find_config(accelerate, "accelerate_config")
+        return launch(name, argv, run_arguments.num_processes, accelerate)
     with config.main_process_first(desc="loading the data"):
         splits = load_data(model, data, config)
     command_line = f"{_as_typed(name)} {shlex.join(without_secret_options(argv))}"
     experiment = make_experiment(model, lora, config, splits, run_arguments, data, command_line)
     try:
-        run(experiment)
+        result = run(experiment)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(after_interruption) from None
-    return 0
+    return result if config.process_index == 0 else 0
 
 
 def _as_typed(name: str) -> str:

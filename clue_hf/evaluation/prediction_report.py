@@ -53,6 +53,13 @@ class PredictionReport(SavedReport, Generic[Predictions]):
         columns += [[kind, *self._cells(self.metrics[kind], names)] for kind in self.kinds]
         return markdown_table([list(line) for line in zip(*columns, strict=True)])
 
+    @abstractmethod
+    def sentences(self) -> list[str]:
+        """What the report found, in sentences, the most important first."""
+
+    def headline(self) -> str:
+        return " ".join(self.sentences()[:2])
+
     def _paragraphs(self) -> Iterator[str]:
         description = self.description
         yield self._subject() + self._opening()

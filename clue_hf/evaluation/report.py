@@ -36,6 +36,10 @@ class SavedReport(ABC):
     def table(self) -> str:
         """The main metrics as a markdown table, each with its interval."""
 
+    @abstractmethod
+    def headline(self) -> str:
+        """What the report found, in a sentence or two."""
+
     def summary(self) -> str:
         """The report in words and tables, as markdown."""
         return "\n\n".join(["# Uncertainty report", *self._paragraphs()]) + "\n"

@@ -29,7 +29,9 @@ class RunArguments:
         ["msp", "perplexity", "mean_token_entropy"], "Scorers of eval_uncertainty."
     )
     eval_uncertainty_samples: int = setting(200, "Number of validation rows used by eval_uncertainty.")
-    accelerate_config: str | None = setting(None, "accelerate config file: configs/accelerate/*.yaml.")
+    accelerate_config: str | None = setting(
+        None, "accelerate config: a file, or accelerate/ddp, accelerate/fsdp, accelerate/deepspeed_zero2."
+    )
     calibrator: str | None = setting(
         None,
         "Classes and numbers: fit on the validation data after training, and save with the model: "

@@ -127,13 +127,15 @@ class Comparison:
         for method in arguments.trained:
             method.config(self.config, self.config.seed, self.output)  # mistakes show before anything is trained
 
-    def run(self, settings: dict[str, Any]) -> None:
-        """Trains what is not finished, and writes the results; settings are those that a comparison must keep."""
+    def run(self, settings: dict[str, Any]) -> list[ComparedView]:
+        """
+        Trains what is not finished, and writes the results; settings are those that a comparison must keep. Returns
+        what the main process compared.
+        """
         if is_main_process():
             check_settings(self.output / "settings.json", settings)
         run_cells(self.cells, self.experiment, self.config)
-        if is_main_process():
-            self.write()
+        return self.write() if is_main_process() else []
 
     def outcomes(self) -> dict[str, list[Outcomes]]:
         """By the name of a method: for each of its seeds, what it predicts for a view."""
@@ -153,19 +155,17 @@ class Comparison:
                 outcomes[f"{self.baseline} + {name}"] = [_calibrated(experiment, name, cell) for cell in trained]
         return outcomes
 
-    def write(self) -> None:
+    def write(self) -> list[ComparedView]:
         """Writes the tables of every view in all their forms, and one page of everything with its figures."""
         views = [self.compare(view) for view in self.experiment.compared_views()]
         for view in views:
-            text = view.markdown()
-            print(f"\n{text}")
             stem = self.output / view.name
-            stem.with_name(f"{view.name}.md").write_text(text)
+            stem.with_name(f"{view.name}.md").write_text(view.markdown())
             stem.with_name(f"{view.name}.tex").write_text(view.latex() + "\n")
             stem.with_name(f"{view.name}.csv").write_text(as_csv(view.compared))
             write_json(stem.with_name(f"{view.name}.json"), view.content())
         write_comparison_page(views, self.output / "comparison.html")
-        print(f"Written to {self.output}: comparison.html, and for each table .md, .tex, .csv, .json and figures.")
+        return views
 
     def compare(self, view: str) -> ComparedView:
         """The methods on one view."""

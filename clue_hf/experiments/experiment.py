@@ -179,13 +179,16 @@ class Experiment(ABC):
 
     # ---- what `clue-hf train` does ----
 
-    def run(self, objectives: list[str]) -> None:
-        """Trains with each objective; prints one table and writes `results.json`. No other run writes there then."""
+    def run(self, objectives: list[str]) -> list[dict[str, Any]]:
+        """
+        Trains with each objective and writes `results.json`; no other run writes there then. Returns the rows of the
+        table.
+        """
         rows: list[dict[str, Any]] = []
         histories: dict[str, list[dict[str, float]]] = {}
         with alone(self.folder, "training", "output_dir"):
             for objective in objectives:
-                config = self._config_for(objective, alone=len(objectives) == 1)
+                config = self.config_for(objective, alone=len(objectives) == 1)
                 trainer, times = self.train(config)
                 histories[objective] = trainer.state.log_history
                 for name, split, metrics in self.reports(trainer, config):
@@ -195,8 +198,8 @@ class Experiment(ABC):
             if self.config.process_index == 0:
                 with writing(f"The results in {self.folder}"):
                     self._write(rows, histories)
-                self._say(rows)
                 self._push(len(objectives) == 1)
+        return rows
 
     def _push(self, alone: bool) -> None:
         """Uploads the model of the objective that was asked for, not that of the baseline."""
@@ -204,7 +207,7 @@ class Experiment(ABC):
             return
         from ..hub.push import push_folder
 
-        config = self._config_for(self.config.objective, alone)
+        config = self.config_for(self.config.objective, alone)
         name = config.hub_model_id or Path(str(config.output_dir)).absolute().name
         private, revision, token = config.hub_private_repo, config.hub_revision, config.hub_token
         try:
@@ -213,7 +216,8 @@ class Experiment(ABC):
             again = f"clue-hf push {config.output_dir} {name}"
             raise UserError(f"{error} The model is saved; to try again: {again}") from error
 
-    def _config_for(self, objective: str, alone: bool) -> CLUEConfig:
+    def config_for(self, objective: str, alone: bool) -> CLUEConfig:
+        """The settings of one of the trainings; the only one has the output folder for itself."""
         config = copy.copy(self.config)
         if objective != config.objective:
             config.objective, config.label_smoothing_factor = objective, 0.0
@@ -275,12 +279,6 @@ class Experiment(ABC):
             logger.info("Install the extra `plots` for a picture of the training curves.")
         else:
             plot_training_curves(histories, folder / "training_curves.png")
-
-    def _say(self, rows: list[dict[str, Any]]) -> None:
-        print("\n" + "\n\n".join(filter(None, [self.table(rows), self.reading, self.advice(rows)])))
-        print(f"\nWritten to {self.config.output_dir}: results.json, results.md, training_curves.png, and the models.")
-        another = f"--alpha {0.5 if self.config.alpha > 0.5 else 0.9} --output_dir {self.folder}-other-alpha"
-        print(f"Next, try another weight of the error:\n  {self.command} {another}")
 
 
 def needs_variance_head(config: CLUEConfig) -> bool:

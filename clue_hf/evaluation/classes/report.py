@@ -138,9 +138,9 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
 
     def _page_content(self, limit: int) -> dict[str, Any]:
         first = (f"{self.metrics['n']:,}", "examples", f"{len(self.names):,} classes")
-        return {"tiles": self.tiles(first), "summary": self._sentences(), "data": page_data(self, limit)}
+        return {"tiles": self.tiles(first), "summary": self.sentences(), "data": page_data(self, limit)}
 
-    def _sentences(self) -> list[str]:
+    def sentences(self) -> list[str]:
         raw, metrics, n = self.raw, self.metrics["raw"], self.metrics["n"]
         wrong, confidence = int((~raw.right).sum()), float(raw.confidence.mean())
         gap = confidence - float(raw.right.mean())

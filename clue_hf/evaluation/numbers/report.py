@@ -109,9 +109,9 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
 
     def _page_content(self, limit: int) -> dict[str, Any]:
         first = (f"{self.metrics['n']:,}", "rows", f"target {self.target_name}")
-        return {"tiles": self.tiles(first), "summary": self._sentences(), "data": page_data(self, limit)}
+        return {"tiles": self.tiles(first), "summary": self.sentences(), "data": page_data(self, limit)}
 
-    def _sentences(self) -> list[str]:
+    def sentences(self) -> list[str]:
         raw = self.metrics["raw"]
         root, expected = raw["mse"]["value"] ** 0.5, raw["sharpness"]["value"]
         side = "overconfident" if expected < root else "underconfident"

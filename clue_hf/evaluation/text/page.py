@@ -77,6 +77,20 @@ def write_page(
     )
 
 
+def ranking_sentence(scorers: dict[str, Any], best: str | None) -> str:
+    """Which scorer ranks the outputs best, and how well; empty where there is none."""
+    if best is None:
+        return ""
+    entry = scorers[best].get("prr") or {}
+    if (prr := entry.get("value")) is None:
+        return f"The scorers cannot be ranked: {entry.get('reason') or 'the report has no PRR'}."
+    gain = f"{100 * prr:.0f} % of the gain of knowing the quality" if prr > 0 else "no gain"
+    return (
+        f"{best} ranks the outputs best: rejecting the least certain ones achieves {gain} (PRR "
+        f"{format_metric(entry, 'prr', 'text', minus='−', interval=', {} to {}')})." + _overlaps(scorers, best)
+    )
+
+
 def _summary(report: EvaluationReport, best: str | None) -> list[str]:
     metrics, n = report.metrics, len(report.quality())
     blank = metrics.get("empty_outputs") or 0
@@ -86,16 +100,7 @@ def _summary(report: EvaluationReport, best: str | None) -> list[str]:
     if outputs := report.description.get("outputs"):  # texts from elsewhere
         sentences = [f"{n:,} output{'s were' if n != 1 else ' was'} generated elsewhere.{empty}{quality}"]
         sentences += [f"Entropies are {outputs['entropy']}."] if "entropy" in outputs else []
-    entry = metrics["scorers"][best].get("prr") or {} if best else {}
-    if best and (prr := entry.get("value")) is not None:
-        gain = f"{100 * prr:.0f} % of the gain of knowing the quality" if prr > 0 else "no gain"
-        sentences.append(
-            f"{best} ranks the outputs best: rejecting the least certain ones achieves {gain} (PRR "
-            f"{format_metric(entry, 'prr', 'text', minus='−', interval=', {} to {}')})."
-            + _overlaps(metrics["scorers"], best)
-        )
-    elif best:
-        sentences.append(f"The scorers cannot be ranked: {entry.get('reason') or 'the report has no PRR'}.")
+    sentences += [ranking] if (ranking := ranking_sentence(metrics["scorers"], best)) else []
     if gain := report.learned_gain():
         sentences.append(gain)
     if report.description.get("compat"):

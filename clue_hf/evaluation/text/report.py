@@ -18,7 +18,8 @@ from ...tables import format_number, markdown_table
 from ..report import Differences, SavedReport, p_value_cell
 from .examples import FINISHED, Example, ExampleFile
 from .measures import GAIN, RIGHT_OR_WRONG
-from .page import write_page
+from .page import ranking_sentence, write_page
+from .selection import best_scorer
 
 
 @dataclass
@@ -87,6 +88,9 @@ class EvaluationReport(SavedReport):
         right_or_wrong = RIGHT_OR_WRONG if _is_right_or_wrong(scorers) else ()
         missing = dict.fromkeys(self.unavailable, dict[str, Any]())
         return self._metric_table(("scorer",), {**scorers, **missing}, (*self.main_metrics, *right_or_wrong))
+
+    def headline(self) -> str:
+        return ranking_sentence(self.metrics["scorers"], best_scorer(self))
 
     def _paragraphs(self) -> list[str]:
         metrics, description = self.metrics, self.description

@@ -9,8 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import UserError
-from ..training.signals import taking
+from .signals import taking
 
 
 # set for the processes of a launched command, which must not launch again
@@ -27,8 +26,6 @@ def must_launch(num_processes: int) -> bool:
 def launch(name: str, argv: Sequence[str], num_processes: int, accelerate_config: str | None = None) -> int:
     """Runs `clue-hf NAME ARGV` on several processes: through accelerate where it has a config file, else torchrun."""
     if accelerate_config:
-        if not os.path.isfile(accelerate_config):
-            raise UserError(f"accelerate_config {accelerate_config!r} does not exist.")
         launcher = ["accelerate.commands.launch", "--config_file", accelerate_config]
         launcher += ["--num_processes", str(num_processes)]
     else:
