@@ -13,6 +13,8 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -69,12 +71,17 @@ def head(tokens: int, vocabulary: int, fused: bool) -> Run:
     return lambda: step(without if fused else on_logits, inputs)
 
 
+@cache
+def make_tokenizer() -> Any:
+    return train_tokenizer([row["source"] for row in phrase_rows("train", 500)], 400)
+
+
 def evaluation(
     rows: int = 64, tokens: int = 16, samples: int = 4, scorers: int = 7, vocabulary: int = 2000, saved: bool = False
 ) -> Run:
     """Generates, scores and judges; the texts are as long as they may be."""
     data = [{name: row[name] for name in ("source", "target")} for row in phrase_rows("train", rows)]
-    tokenizer = train_tokenizer([row["source"] for row in phrase_rows("train", 500)], 400)
+    tokenizer = make_tokenizer()
     ids = {"pad_token_id": 0, "eos_token_id": tokenizer.eos_token_id, "decoder_start_token_id": 0}
     size = {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4}
     torch.manual_seed(0)
@@ -153,7 +160,7 @@ CURVES = (
     Curve("head and loss, on the logits", "tokens", (512, 1024, 2048, 4096), lambda n: head(n, 8000, False)),
     Curve("head and loss, fused", "vocabulary", (4000, 8000, 16000, 32000), lambda n: head(1024, n, True)),
     Curve("head and loss, on the logits", "vocabulary", (4000, 8000, 16000, 32000), lambda n: head(1024, n, False)),
-    Curve("evaluation with its page", "rows", (256, 512, 1024, 2048), lambda n: evaluation(n, 4, 1, saved=True)),
+    Curve("evaluation with its page", "rows", (256, 1024, 2048), lambda n: evaluation(n, 4, 1, saved=True)),
     Curve("evaluation", "new tokens", (16, 64, 256), lambda n: evaluation(16, n)),
     Curve("evaluation", "vocabulary", (2000, 8000, 32000), lambda n: evaluation(32, vocabulary=n)),
     Curve("evaluation", "samples", (2, 4, 8, 16, 32), lambda n: evaluation(32, samples=n)),

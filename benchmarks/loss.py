@@ -14,7 +14,7 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from measure import Ratio, comparison_rows, in_fresh_process, interleaved, peak_above, ratio, write_table
+from measure import Ratio, comparison_rows, interleaved, peak_above, peak_of_each, ratio, write_table
 
 from clue_hf.functional import clue_loss, error_and_entropy
 from clue_hf.kernels import fused_linear_objective
@@ -71,7 +71,7 @@ def step(loss: Callable[..., torch.Tensor], inputs: tuple[torch.Tensor, ...]) ->
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds")
+    parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds")
     parser.add_argument("--memory_of", help="only measure the peak memory of one loss, in this process")
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # its processor time is what it takes, whatever else the machine does
@@ -81,7 +81,7 @@ def main() -> None:
         step(LOSSES[arguments.memory_of], tiny)  # libraries and thread pools are loaded
         print(json.dumps({"bytes": peak_above(lambda: step(LOSSES[arguments.memory_of], inputs))}))
         return
-    memory = {name: in_fresh_process(__file__, "--memory_of", name)["bytes"] for name in LOSSES}
+    memory = peak_of_each(__file__, LOSSES)
     seconds = interleaved(
         {name: lambda loss=loss: step(loss, inputs) for name, loss in LOSSES.items()},
         arguments.rounds,

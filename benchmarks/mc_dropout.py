@@ -199,7 +199,7 @@ BENCHMARKS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--task", choices=list(BENCHMARKS), default="vision", help="which network")
-    parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds, after one that does not count")
+    parser.add_argument("--rounds", type=int, default=2, help="interleaved rounds, after one that does not count")
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # its processor time is what it takes, whatever else the machine does
     benchmark = BENCHMARKS[arguments.task]

@@ -9,7 +9,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -19,8 +20,8 @@ import torch
 #: The C allocator returns freed memory at once: else a peak also counts what it keeps, which changes from run to run.
 RETURNS_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "65536"}
 RESULTS = Path(__file__).parent / "results"
-#: The ratios of every table, by its name; `summary.py` makes one table of them.
-RATIOS = RESULTS / "ratios.json"
+#: The ratios of each table; `summary.py` makes one table of all of them.
+RATIOS = RESULTS / "ratios"
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,14 @@ def in_fresh_process(script: str, *words: str) -> dict:
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
+def peak_of_each(script: str, names: Iterable[str]) -> dict[str, int]:
+    """Peak memory that a script tells with `--memory_of NAME`, two processes at a time: only time suffers from it."""
+    names = list(names)
+    with ThreadPoolExecutor(2) as pool:
+        answers = pool.map(lambda name: in_fresh_process(script, "--memory_of", name), names)
+        return {name: answer["bytes"] for name, answer in zip(names, answers, strict=True)}
+
+
 def serve(answer: Callable[[dict], dict]) -> None:
     """
     Answers each line of the input, a JSON object, with the JSON object that `answer` makes of it: a process that is
@@ -141,13 +150,15 @@ def write_table(
 
 
 def write_ratios(name: str, command: str, ratios: Sequence[Ratio]) -> None:
-    """Replaces the ratios of one table in `results/ratios.json`."""
-    every = json.loads(RATIOS.read_text()) if RATIOS.exists() else {}
-    every.pop(name, None)
-    if ratios:
-        kept = [{key: value for key, value in asdict(one).items() if value is not None} for one in ratios]
-        every[name] = {"command": command, "ratios": [{**one, "value": round(one["value"], 4)} for one in kept]}
-    RATIOS.write_text(json.dumps(dict(sorted(every.items())), indent=1) + "\n")
+    """Keeps the ratios of one table in `results/ratios/NAME.json`."""
+    RATIOS.mkdir(parents=True, exist_ok=True)
+    path = RATIOS / f"{name}.json"
+    if not ratios:
+        path.unlink(missing_ok=True)
+        return
+    kept = [{key: value for key, value in asdict(one).items() if value is not None} for one in ratios]
+    content = {"command": command, "ratios": [{**one, "value": round(one["value"], 4)} for one in kept]}
+    path.write_text(json.dumps(content, indent=1) + "\n")
 
 
 def _status(key: str) -> int:

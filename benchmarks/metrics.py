@@ -108,7 +108,7 @@ def compare(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=2, help="interleaved rounds")
+    parser.add_argument("--rounds", type=int, default=1, help="interleaved rounds")
     rounds = parser.parse_args().rounds
     scorers, quality = make_items(ITEMS)
     others, other_quality = {name: np.roll(scores, 1) for name, scores in scorers.items()}, np.roll(quality, 2)

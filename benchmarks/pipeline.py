@@ -104,7 +104,7 @@ def make_candidates(name: str, batch_size: int, sources: list[str]) -> dict[str,
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds, after one that does not count")
+    parser.add_argument("--rounds", type=int, default=2, help="interleaved rounds, after one that does not count")
     parser.add_argument("--texts", type=int, default=16)
     parser.add_argument("--batch_sizes", type=int, nargs="+", default=[16, 1])
     arguments = parser.parse_args()

@@ -43,8 +43,7 @@ from page import machine
 
 
 AT_LEAST = 1.8
-TEXTS, BATCH = 96, 8
-TRAINING_BATCH, STEPS = 4, 4
+BATCH, TRAINING_BATCH = 8, 4
 TRAINERS = {
     "CLUETrainer, CLUE": (CLUETrainer, CLUEConfig, {"objective": "clue"}),
     "Seq2SeqTrainer, CE": (Seq2SeqTrainer, Seq2SeqTrainingArguments, {}),
@@ -73,14 +72,14 @@ def timed(run: Callable[[], object]) -> Times:
     return time.perf_counter() - start, time.process_time() - work
 
 
-def train(name: str, folder: str) -> Times:
+def train(name: str, folder: str, steps: int) -> Times:
     """A step of a trainer, without the first one."""
     trainer_class, config_class, settings = TRAINERS[name]
     train_step.BATCH = TRAINING_BATCH
     batch = train_step.make_batch()
-    every = int(os.environ.get("WORLD_SIZE", 1)) * STEPS
+    every = int(os.environ.get("WORLD_SIZE", 1)) * steps
     rows = [{key: value[row] for key, value in batch.items()} for row in range(TRAINING_BATCH)] * every
-    settings = {**settings, "per_device_train_batch_size": TRAINING_BATCH, "max_steps": STEPS, "save_strategy": "no"}
+    settings = {**settings, "per_device_train_batch_size": TRAINING_BATCH, "max_steps": steps, "save_strategy": "no"}
     settings |= {"use_cpu": True, "report_to": "none", "disable_tqdm": True, "logging_strategy": "no"}
     clock = Clock()
     trainer = trainer_class(
@@ -92,7 +91,7 @@ def train(name: str, folder: str) -> Times:
     )
     trainer.train()
     first, last = clock.ends[0], clock.ends[-1]
-    return (last[0] - first[0]) / (STEPS - 1), (last[1] - first[1]) / (STEPS - 1)
+    return (last[0] - first[0]) / (steps - 1), (last[1] - first[1]) / (steps - 1)
 
 
 def answer_requests(folder: Path) -> None:
@@ -107,9 +106,9 @@ def answer_requests(folder: Path) -> None:
     def answer(request: dict[str, Any]) -> dict[str, Any]:
         if request["what"] in TRAINERS:
             with tempfile.TemporaryDirectory() as place:
-                seconds, work = train(request["what"], place)
+                seconds, work = train(request["what"], place, request["steps"])
         else:
-            some = rows[request["first"] : TEXTS : request["step"]][: request.get("at_most")]
+            some = rows[request["first"] :: request["step"]][: request.get("at_most")]
             settings = {"batch_size": BATCH, "num_samples": 4, "max_new_tokens": 32}
             evaluator = UncertaintyEvaluator(model, tokenizer, quality="bleu", **settings)
             seconds, work = timed(lambda: evaluator.evaluate(some))
@@ -160,7 +159,7 @@ def two_processes() -> list[dict[str, str]]:
     return [{**same, "ACCELERATE_USE_CPU": "true", "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
 
 
-def measure(folder: Path, rounds: int) -> dict[str, dict[str, list[Answers]]]:
+def measure(folder: Path, rounds: int, steps: int) -> dict[str, dict[str, list[Answers]]]:
     """By what is done and by whom, the answers of all its processes in each round."""
     one, two, apart = Group(folder, [{}]), Group(folder, two_processes()), Group(folder, [{}, {}])
     whole = {"what": "evaluation", "first": 0, "step": 1}
@@ -174,8 +173,8 @@ def measure(folder: Path, rounds: int) -> dict[str, dict[str, list[Answers]]]:
         found["evaluation"]["2"].append(two.ask(whole))
         found["evaluation"]["apart"].append(apart.ask(*halves))
         for name in TRAINERS:
-            found[name]["1"].append(one.ask({"what": name}))
-            found[name]["2"].append(two.ask({"what": name}))
+            found[name]["1"].append(one.ask({"what": name, "steps": steps}))
+            found[name]["2"].append(two.ask({"what": name, "steps": steps}))
         print(json.dumps(found), file=sys.stderr, flush=True)
     for group in (one, two, apart):
         group.close()
@@ -196,7 +195,9 @@ def overhead(one: list[Answers], two: list[Answers], size: float) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=2, help="interleaved rounds")
+    parser.add_argument("--rounds", type=int, default=1, help="interleaved rounds")
+    parser.add_argument("--texts", type=int, default=96, help="number of texts to evaluate")
+    parser.add_argument("--steps", type=int, default=4, help="training steps, of which the first does not count")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
@@ -204,8 +205,8 @@ def main() -> None:
         return
     about = machine()
     with tempfile.TemporaryDirectory() as folder:
-        prepare(Path(folder), argparse.Namespace(data=None, tokenizer=None, examples=TEXTS))
-        found = measure(Path(folder), arguments.rounds)
+        prepare(Path(folder), argparse.Namespace(data=None, tokenizer=None, examples=arguments.texts))
+        found = measure(Path(folder), arguments.rounds, arguments.steps)
     rows, ups = [], {}
     for what, runs in found.items():
         size = 1.0 if what == "evaluation" else 2.0  # a training step on two processes has twice the rows
@@ -226,15 +227,15 @@ def main() -> None:
         "Two processes against one",
         ["what", "1 process", "2 processes", "speed-up", "limit", "speed-up of processor time", "processor time"],
         rows,
-        f"{about[0].upper()}{about[1:]}. One thread for each process. Evaluation: {TEXTS} embedded phrases in batches "
-        f"of {BATCH}, at most 32 new tokens, 4 samples, seven scorers, a T5 of t5-small's size that ends its texts; "
-        "limit: two processes that know nothing of each other, with half of the texts each. Training: T5-small, "
-        f"{TRAINING_BATCH} rows for each process, AdamW, the mean of {STEPS - 1} steps; two processes do twice the "
-        "rows of one, and add their gradients (gloo); `Seq2SeqTrainer` is DDP's own limit, and the bar where it is "
-        f"below {AT_LEAST:g}x. Speed-up: by the wall, "
-        "which others that run at the same time take from. Speed-up of processor time: of one process by that of the "
-        "busiest of two. Processor time: of both together by that of one for the same work. Medians of "
-        f"{arguments.rounds} interleaved rounds.",
+        f"{about[0].upper()}{about[1:]}. One thread for each process. Evaluation: {arguments.texts} embedded phrases, "
+        f"batches of {BATCH}, at most 32 new tokens, 4 samples, seven scorers, a T5 of t5-small's size that ends its "
+        "texts; limit: two processes that know nothing of each other, with half of the texts each. Training: T5-small,"
+        f" {TRAINING_BATCH} rows for each process, AdamW, the mean of {arguments.steps - 1} steps; two processes do "
+        "twice the rows of one, and add their gradients (gloo); `Seq2SeqTrainer` is DDP's own limit, and the bar where"
+        f" it is below {AT_LEAST:g}x. Speed-up: by the wall, which others that run at the same time take from."
+        " Speed-up of processor time: that of one process by that of the busiest of two. Processor time: of both"
+        f" together by that of one for the same work. Medians of {arguments.rounds} interleaved rounds.",
+        command=" ".join(["processes.py", *sys.argv[1:]]),
         ratios=ratios,
     )
 

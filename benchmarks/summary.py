@@ -12,6 +12,7 @@ import resource
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from measure import RATIOS, RESULTS, Ratio
@@ -19,35 +20,39 @@ from measure import RATIOS, RESULTS, Ratio
 
 HERE = Path(__file__).resolve().parent
 #: What `make bench` runs. What needs other libraries (evaluate.py, peers.py) or data (packing.py) is run by hand.
-COMMANDS = (
+#: First what does not depend on time, two at once; then the others, one after another.
+UNTIMED = ("evaluation_memory.py", "conformal.py", "abstention.py")
+TIMED = (
     "loss.py",
     "train_step.py",
     "metrics.py",
     "mc_dropout.py",
     "mc_dropout.py --task tabular",
-    "abstention.py",
-    "conformal.py",
     "pipeline.py --batch_sizes 16",
     "token_calibration.py",
-    "evaluation_memory.py",
     "processes.py",
     "growth.py",
 )
 
 
 def run_all(commands: list[str]) -> list[str]:
-    """Runs some benchmarks one after another, each on one thread; returns those that failed."""
-    failed = []
-    for command in commands:
-        print(f"$ python benchmarks/{command}", flush=True)
-        start, work = time.perf_counter(), processor_seconds()
-        words = [sys.executable, *f"{HERE}/{command}".split()]
-        done = subprocess.run(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False)
-        seconds, work = time.perf_counter() - start, processor_seconds() - work
-        print(f"{command}: {seconds:.0f} s, {work:.0f} s of the processor\n", flush=True)
-        if done.returncode:
-            failed.append(command)
-    return failed
+    """Runs some benchmarks, each on one thread; returns those that failed."""
+    untimed = [command for command in commands if command in UNTIMED]
+    with ThreadPoolExecutor(2) as pool:
+        codes = dict(zip(untimed, pool.map(run, untimed), strict=True))
+    codes |= {command: run(command) for command in commands if command not in UNTIMED}
+    return [command for command, code in codes.items() if code]
+
+
+def run(command: str) -> int:
+    """Runs a benchmark and shows its table when it is there; returns its exit code."""
+    start = time.perf_counter()
+    words = [sys.executable, *f"{HERE}/{command}".split()]
+    done = subprocess.run(
+        words, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, text=True, check=False
+    )
+    print(f"{done.stdout}\n{command}: {time.perf_counter() - start:.0f} s\n", flush=True)
+    return done.returncode
 
 
 def processor_seconds() -> float:
@@ -60,12 +65,15 @@ def summary() -> str:
     """The page: a line for each ratio, so that a change of one is a line of a diff."""
     lines = ["| what | measured | bar | | from |", "| --- | --- | --- | --- | --- |"]
     met = []
-    for name, entry in json.loads(RATIOS.read_text()).items():
+    for path in sorted(RATIOS.glob("*.json")):
+        entry = json.loads(path.read_text())
         for ratio in (Ratio(**values) for values in entry["ratios"]):
             met.append(ratio.is_met)
             verdict = "met" if ratio.is_met else "**not met**"
             value = f"{ratio.value:.2f}{ratio.unit}"
-            lines.append(f"| {ratio.name} | {value} | {ratio.bar} | {verdict} | [{entry['command']}]({name}.md) |")
+            lines.append(
+                f"| {ratio.name} | {value} | {ratio.bar} | {verdict} | [{entry['command']}]({path.stem}.md) |"
+            )
     about = (
         f"{sum(met)} of {len(met)} bars are met. Made by `python benchmarks/summary.py`; `make bench` runs the "
         "benchmarks first, but for those that need other libraries or data. Each line names the command in "
@@ -82,7 +90,7 @@ def main() -> None:
     arguments = parser.parse_args()
     failed, start = [], time.perf_counter()
     if arguments.run is not None:
-        failed = run_all(arguments.run or list(COMMANDS))
+        failed = run_all(arguments.run or [*UNTIMED, *TIMED])
     page = summary()
     (RESULTS / "README.md").write_text(page)
     print(page)

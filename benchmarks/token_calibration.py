@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from measure import Ratio, comparison_rows, in_fresh_process, interleaved, peak_above, ratio, write_table
+from measure import Ratio, comparison_rows, interleaved, peak_above, peak_of_each, ratio, write_table
 
 from clue_hf.posthoc.token_temperature import HeldOutTokens, TemperatureHead, TokenCurves, TokenTemperature
 
@@ -82,7 +82,7 @@ def main() -> None:
         tokens = make_tokens(TOKENS)
         print(json.dumps({"bytes": peak_above(lambda: WAYS[arguments.memory_of](tokens))}))
         return
-    memory = {name: in_fresh_process(__file__, "--memory_of", name)["bytes"] for name in WAYS}
+    memory = peak_of_each(__file__, WAYS)
     tokens = make_tokens(TOKENS)
 
     def checked(name: str) -> None:

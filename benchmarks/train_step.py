@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from measure import Ratio, comparison_rows, in_fresh_process, interleaved, peak_above, ratio, write_table
+from measure import Ratio, comparison_rows, interleaved, peak_above, peak_of_each, ratio, write_table
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, T5Config, T5ForConditionalGeneration
 
 from clue_hf import CLUEConfig, CLUETrainer
@@ -71,7 +71,7 @@ def make_step(name: str, model: Any, folder: str) -> Callable[[], None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds")
+    parser.add_argument("--rounds", type=int, default=2, help="interleaved rounds")
     parser.add_argument("--memory_of", help="only measure the peak memory of one trainer, in this process")
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # its processor time is what it takes, whatever else the machine does
@@ -81,7 +81,7 @@ def main() -> None:
             run = make_step(arguments.memory_of, model, folder)
             print(json.dumps({"bytes": peak_above(lambda: [run() for _ in range(2)])}))
             return
-        memory = {name: in_fresh_process(__file__, "--memory_of", name)["bytes"] for name in CANDIDATES}
+        memory = peak_of_each(__file__, CANDIDATES)
         steps = {name: make_step(name, make_model(), folder) for name in CANDIDATES}
         seconds = interleaved(steps, arguments.rounds, warmup=1, clock=time.process_time)
     rows = comparison_rows(seconds, memory, BASELINE)

@@ -307,7 +307,8 @@ class UncertaintyEvaluator:
         judged = judge(chosen, [entry.output.text for entry in collected], self.qualities)
         examples = []
         for place, (number, entry) in enumerate(zip(batch.rows, collected, strict=True)):
-            tokens = self.tokenizer.convert_ids_to_tokens(entry.output.tokens)
+            # a model may have more tokens than its tokenizer, which has no text for them
+            tokens = [token or "" for token in self.tokenizer.convert_ids_to_tokens(entry.output.tokens)]
             scores = self.predictor.scores(entry, number)
             examples.append(make_example(number, chosen[place], entry, judged[place], scores, tokens))
             if batch.cut[place]:
