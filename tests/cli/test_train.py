@@ -48,8 +48,15 @@ def test_two_objectives_one_table(here, capsys):
     shown = capsys.readouterr().out
     assert "| ce " in shown
     assert "| clue (alpha 0.7)" in shown
-    assert shown.splitlines()[-1].startswith("  clue-hf train --model_name_or_path model")
-    assert shown.splitlines()[-1].endswith("--alpha 0.5 --output_dir out-other-alpha")
+    following = shown.splitlines()[-1].split()
+    assert following[:3] == ["clue-hf", "evaluate", "out/clue"]
+    assert following[-2:] == ["--compare", "out/ce"]
+    assert main([*following[1:], "--resamples", "0", "--scorers", "msp", "--quiet"]) == 0  # it can be typed as it is
+    printed, errors = capsys.readouterr()
+    assert printed.startswith("| scorer | PRR ")
+    assert "| msp " in printed
+    assert "Written to" not in printed
+    assert "%|" not in errors
     results = json.loads(Path("out/results.json").read_text())
     assert [row["objective"] for row in results["rows"]] == ["ce", "clue"]
     for row in results["rows"]:
