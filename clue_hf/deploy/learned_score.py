@@ -62,8 +62,8 @@ def learn_score_of_outputs(
     sources, features = [], []
     for example in report.examples:
         sources.append(example["source"] or f"row {example['row']}")
-        numbers = (example[f"token_{name}"] for name in ("log_probabilities", "entropies"))
-        features.append(token_features(*numbers, source_tokens=0, ended=example["ended"]))
+        log_probability, entropy = example["token_log_probabilities"], example["token_entropies"]
+        features.append(token_features(log_probability, entropy, source_tokens=0, ended=example["ended"]))
     parts = Parts.split(sources, seed)
     _check_parts(parts, len(sources))
     by_scorer = {name: report.uncertainty(name) for name in report.scorers}

@@ -4,22 +4,29 @@ a tiny trained T5, 200 phrases, greedy. It generated one text at a time, we gene
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from fixtures.lm_polygraph.record import tiny_causal
+from safetensors.numpy import load_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from clue_hf import generate_with_uncertainty
+from clue_hf import generate_with_uncertainty, score_with_uncertainty
 from clue_hf.metrics.rejection import prediction_rejection_ratio, rejection_area_minmax
-from clue_hf.scorers import SCORERS, CollectionSettings, make_scorers
+from clue_hf.scorers import SCORERS, Collected, CollectionSettings, ScoredText, make_scorers
 from clue_hf.scorers.by_similarity import compare_texts
+from clue_hf.scorers.density import Density
+from clue_hf.scorers.truth import QUESTION
 
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "lm_polygraph"
 RECORDED = json.loads((FIXTURES / "recorded.json").read_text(encoding="utf-8"))
 SAMPLES = json.loads((FIXTURES / "samples.json").read_text(encoding="utf-8"))
+SAME_INPUTS = json.loads((FIXTURES / "same_inputs.json").read_text(encoding="utf-8"))["scores"]
+STATES = FIXTURES / "hidden_states.safetensors"
 ALIKE, UNLIKE = ["msp", "perplexity", "mean_token_entropy"], ["pmi", "cpmi"]
 TOLERANCE = 1e-4
 # lm-polygraph's CPMI defaults: the values of the method's authors the wrong way round
@@ -177,3 +184,40 @@ def test_scores_of_distributions_and_samples(sampled, name):
             theirs = -theirs - (2 * np.log(400) if name == "renyi_divergence" else 0)
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance)
     assert np.ptp(theirs) > 100 * TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["mahalanobis", "relative_mahalanobis", "rde"])
+def test_distances_of_the_same_hidden_states(name):
+    """Given its covariances, which ours shrinks before inverting them; those of `rde` are the same anyway."""
+    train, background, outputs = (load_file(STATES)[part].astype(float) for part in ("train", "background", "outputs"))
+    density = Density.fit(train, background, seed=42)
+    same = {"precision": np.linalg.inv(np.cov(train.T)), "background_precision": np.linalg.inv(np.cov(background.T))}
+    text = ScoredText("", [], *[np.empty(0)] * 4, ended=True)
+    ours, shrunk = (
+        [SCORERS[name](density=part).score(Collected(text, hidden=vector)) for vector in outputs]
+        for part in (replace(density, **same), density)
+    )
+    np.testing.assert_allclose(ours, SAME_INPUTS[name], rtol=0, atol=TOLERANCE)
+    assert np.ptp(ours) > 100 * TOLERANCE
+    assert (shrunk == ours) == (name == "rde")
+
+
+@pytest.mark.parametrize("compat", [None, "lm-polygraph"], ids=["ours", "compat"])
+def test_p_true_of_the_same_texts(compat):
+    """It asks for one token at least, so that the end is as improbable as any: that is all of the difference."""
+    sources, texts = (RECORDED[name][: len(SAME_INPUTS["p_true"])] for name in ("sources", "texts"))
+    pairs = zip(sources, texts, strict=True)
+    questions = [QUESTION.format(source=source, output=text) for source, text in pairs]
+    model, tokenizer = tiny_causal([*sources, *texts, *questions, "True"])
+    outputs = score_with_uncertainty(model, tokenizer, sources, texts, ["p_true"], compat=compat)
+    assert [output.text for output in outputs] == texts
+    ours = np.array([output.uncertainty for output in outputs])
+    if compat is None:
+        with torch.no_grad():
+            last = [model(**tokenizer(text, return_tensors="pt")).logits[0, -1].double() for text in questions]
+        probabilities = torch.stack(last).softmax(-1)
+        end = (probabilities[:, tokenizer.eos_token_id] - probabilities.min(-1).values).numpy()
+        assert end.max() > 10 * TOLERANCE
+        ours += np.log1p(-end)
+    np.testing.assert_allclose(ours, SAME_INPUTS["p_true"], rtol=0, atol=TOLERANCE)
+    assert np.ptp(ours) > 100 * TOLERANCE
