@@ -10,7 +10,7 @@ import warnings
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 
@@ -47,6 +47,7 @@ class Result:
 
     data: dict[str, Any]
     table: str = ""
+    _: KW_ONLY
     summary: str = ""
     meaning: str = ""
     written: str = ""

@@ -135,10 +135,10 @@ def calibration_result(
     return Result(
         data,
         threshold_table(calibration),
-        summary(calibration),
-        headline(calibration) if calibration.abstention else "",
-        written,
-        None if outside else ("answer a file of inputs", predict),
+        summary=summary(calibration),
+        meaning=headline(calibration) if calibration.abstention else "",
+        written=written,
+        next_step=None if outside else ("answer a file of inputs", predict),
     )
 
 

@@ -53,11 +53,9 @@ def command(argv: Sequence[str]) -> Result | int:
         return Result(
             {"output_dir": str(comparison.output), "views": {view.name: view.content() for view in views}},
             "\n".join(view.markdown() for view in views).rstrip(),
-            "",
-            "",
-            f"Written to {comparison.output}: comparison.html, and for each table .md, .tex, .csv, .json and figures."
-            f"\nOpen {page} in a browser.",
-            _next_step(comparison, argv),
+            written=f"Written to {comparison.output}: comparison.html, and for each table .md, .tex, .csv, .json and "
+            f"figures.\nOpen {page} in a browser.",
+            next_step=_next_step(comparison, argv),
         )
 
     advice = "The same command continues where this one stopped."

@@ -193,9 +193,9 @@ def _save(report: Any, other: Any, folder: Path, arguments: EvaluateArguments, r
             "comparison": comparison,
         },
         "\n\n".join(tables),
-        (folder / "summary.md").read_text(encoding="utf-8").rstrip(),
-        report.headline(),
-        f"Written to {folder}: report.json, {rows_file}, summary.md, plots{calibrator}.\n"
+        summary=(folder / "summary.md").read_text(encoding="utf-8").rstrip(),
+        meaning=report.headline(),
+        written=f"Written to {folder}: report.json, {rows_file}, summary.md, plots{calibrator}.\n"
         f"Open {(folder / 'report.html').resolve().as_uri()} in a browser.",
     )
 

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-from ..errors import UserError
+from ..errors import UserError, did_you_mean
 from ..terminal import Result, run_command
 
 
@@ -54,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     name = argv[0]
     if name not in COMMANDS:
-        return _failed(2, f"clue-hf: error: there is no command {name!r}: use {', '.join(COMMANDS)}.")
+        near = did_you_mean(name, COMMANDS)
+        return _failed(2, f"clue-hf: error: there is no command {name!r}.{near} Commands: {', '.join(COMMANDS)}.")
     return run(import_module(f".{name}", __package__).command, argv[1:])
 
 

@@ -56,8 +56,8 @@ def command(argv: Sequence[str]) -> Result | int:
     return Result(
         {name: result.data for name, result in results.items()},
         "\n\n".join(result.table for result in results.values()),
-        last.summary,
-        last.meaning,
-        last.written,
-        ("try it in a browser (needs pip install 'clue-hf[demo]')", shlex.join(["clue-hf", "demo", model])),
+        summary=last.summary,
+        meaning=last.meaning,
+        written=last.written,
+        next_step=("try it in a browser (needs pip install 'clue-hf[demo]')", shlex.join(["clue-hf", "demo", model])),
     )

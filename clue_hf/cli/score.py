@@ -80,9 +80,9 @@ def command(argv: Sequence[str]) -> Result:
     return Result(
         content,
         _table(reports),
-        "\n\n".join([_table(reports), *bad_rows.summaries(), "\n".join(undefined)]).rstrip(),
-        _meaning(reports),
-        f"Written to {arguments.output}." if arguments.output else "",
+        summary="\n\n".join([_table(reports), *bad_rows.summaries(), "\n".join(undefined)]).rstrip(),
+        meaning=_meaning(reports),
+        written=f"Written to {arguments.output}." if arguments.output else "",
     )
 
 

@@ -83,9 +83,9 @@ def _result(experiment: Experiment, rows: list[dict[str, Any]], objectives: list
     return Result(
         {"output_dir": str(experiment.folder), "models": models, "rows": rows},
         experiment.table(rows),
-        "\n\n".join(filter(None, [experiment.reading, experiment.advice(rows)])),
-        f"Written to {experiment.folder}: results.json, results.md, training_curves.png, and the models.",
-        (
+        meaning="\n\n".join(filter(None, [experiment.reading, experiment.advice(rows)])),
+        written=f"Written to {experiment.folder}: results.json, results.md, training_curves.png, and the models.",
+        next_step=(
             "find out which of its outputs can be trusted",
             shlex.join([*evaluate, *(word for folder in baseline for word in ("--compare", folder))]),
         ),

@@ -9,7 +9,7 @@ from clue_hf.cli.main import main
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
 SMALL = [
-    "--max_steps", "2", "--eval_strategy", "no", "--max_train_samples", "64", "--max_eval_samples", "40",
+    "--max_steps", "2", "--eval_strategy", "no", "--max_train_samples", "64", "--max_eval_samples", "20",
     "--report_splits", "test", "--config_overrides", "d_model=16,d_kv=8,d_ff=16,num_layers=1,num_heads=2",
     "--max_target_length", "8", "--use_cpu", "true",
 ]  # fmt: skip
@@ -22,7 +22,7 @@ def test_from_nothing_to_a_pipeline_that_abstains(tmp_path, monkeypatch, capsys)
     result = json.loads(out)
     assert result["train"]["models"] == {"ce": "small/ce", "clue": "small/clue"}
     assert [row["split"] for row in result["train"]["rows"]] == ["test"] * len(result["train"]["rows"])
-    assert result["evaluate"]["metrics"]["n"] == 40
+    assert result["evaluate"]["metrics"]["n"] == 20
     assert result["evaluate"]["description"]["generation"]["max_new_tokens"] == 8
     assert result["evaluate"]["comparison"].keys() == result["evaluate"]["metrics"]["scorers"].keys()
     assert result["calibrate"]["output_dir"] == "small/clue"

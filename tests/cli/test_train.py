@@ -132,7 +132,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(here, settings, message, capsys):
 
 def test_commands_that_do_not_exist(capsys):
     assert main(["trian"]) == 2
-    assert "use train" in capsys.readouterr().err
+    assert "there is no command 'trian'. Did you mean 'train'?" in capsys.readouterr().err
     assert main([]) == 0
     assert "clue-hf COMMAND" in capsys.readouterr().out
 
