@@ -10,7 +10,7 @@ from typing import Any
 
 from transformers.utils import logging
 
-from ..data.loading import DataArguments
+from ..data.loading import DataArguments, data_name
 from ..errors import UserError
 from ..evaluation import ClassificationEvaluator, RegressionEvaluator, UncertaintyEvaluator
 from ..inputs.base import InputSettings
@@ -215,19 +215,6 @@ def _load(model: str, arguments: EvaluateArguments, data: DataArguments, kind: M
     if (fitted := _fitted_options(arguments)) and rows.validation is None:
         raise UserError(f"--{fitted[0]} needs validation data: give a split or file, or set validation_fraction.")
     return rows
-
-
-def data_name(data: DataArguments, split: str) -> str:
-    """What a report calls the data."""
-    files = [file for file in (data.train_file, data.validation_file, data.test_file) if file]
-    name = data.dataset_name or getattr(data, f"{split}_file", None) or files[0]
-    own = f"The {split} data" if data.dataset_name else f"{split}_file"
-    if not data.dataset_name and not getattr(data, own, None):
-        own = "train_file"  # of which it is a part
-    merged = "equal sources merged" if data.merge_references else ""
-    skipped = {data.bad_rows.summary(where): None for where in (own, f"The {split} data")}
-    details = (data.dataset_config, split, *skipped, merged)
-    return f"{name} ({', '.join(detail for detail in details if detail)})"
 
 
 # ---- one model ----

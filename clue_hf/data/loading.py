@@ -75,6 +75,19 @@ class DataArguments:
         return {name: getattr(self, name) for name in (*names, "drop_missing_target")}
 
 
+def data_name(data: DataArguments, split: str) -> str:
+    """What a report calls the data."""
+    files = [file for file in (data.train_file, data.validation_file, data.test_file) if file]
+    name = data.dataset_name or getattr(data, f"{split}_file", None) or files[0]
+    own = f"The {split} data" if data.dataset_name else f"{split}_file"
+    if not data.dataset_name and not getattr(data, own, None):
+        own = "train_file"  # of which it is a part
+    merged = "equal sources merged" if data.merge_references else ""
+    skipped = {data.bad_rows.summary(where): None for where in (own, f"The {split} data")}
+    details = (data.dataset_config, split, *skipped, merged)
+    return f"{name} ({', '.join(detail for detail in details if detail)})"
+
+
 def load_splits(
     arguments: DataArguments,
     source: str | None,
