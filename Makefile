@@ -3,7 +3,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-all test-versions wheel-test lint bench bench-packing bench-upstream bench-peer results-multi30k results-tatoeba results-xsum results-smollm2 \
+.PHONY: help setup quickstart test test-all test-versions wheel-test lint docs docs-serve examples bench bench-packing bench-upstream bench-peer results-multi30k results-tatoeba results-xsum results-smollm2 \
 	results-opus-mt results-opus-mt-tuned results-opus-mt-alphas results-multi30k-calibrated results-tatoeba-learned results-flan-t5 results-conformal \
 	results-images results-tables clean
 
@@ -57,6 +57,21 @@ lint: $(READY)  ## check style, types, layers and declared dependencies
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry .
+
+.venv/.docs: $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]'
+	@touch $@
+
+docs docs-serve: export NO_MKDOCS_2_WARNING = 1
+
+docs: .venv/.docs  ## build the site of the docs in site/; a warning or a broken link is an error
+	$(BIN)/mkdocs build --strict
+
+docs-serve: .venv/.docs  ## show it on http://127.0.0.1:8000
+	$(BIN)/mkdocs serve
+
+examples: $(READY)  ## run the scripts and notebooks of examples/, offline, and keep the outputs of the notebooks
+	$(BIN)/python examples/run_all.py
 
 bench: $(READY)  ## run the benchmarks: every ratio with its bar in one table, and what has changed
 	$(BIN)/python benchmarks/summary.py --run
@@ -198,5 +213,5 @@ results-tables: $(READY)  ## compare all methods on Boston Housing and taxi fare
 		quantile,ensemble,deup --seeds 3 --output_dir out/nyc_taxi --disable_tqdm true
 
 clean:  ## remove everything that was built or written by runs
-	rm -rf .venv .venv-floors .venv-newest build dist out runs *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf .venv .venv-floors .venv-newest build dist site out runs *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

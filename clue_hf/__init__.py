@@ -21,6 +21,7 @@ _PUBLIC = {
     "UncertaintyEvaluator": "evaluation",
     "UncertaintyPipeline": "deploy",
     "UserError": "errors",
+    "calibrate": "deploy",
     "generate_with_uncertainty": "evaluation",
     "mc_predict": "models.mc_dropout",
     "pipeline": "deploy",
@@ -31,6 +32,7 @@ _MODULES = {module.name for module in iter_modules(__path__)}
 
 if TYPE_CHECKING:
     from .config import CLUEConfig as CLUEConfig
+    from .deploy.calibrating import calibrate as calibrate
     from .deploy.pipeline import UncertaintyPipeline as UncertaintyPipeline
     from .deploy.pipeline import pipeline as pipeline
     from .errors import UserError as UserError

@@ -4,16 +4,28 @@ import dataclasses
 import importlib
 import importlib.util
 import re
+import shlex
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from clue_hf import CLUEConfig
+from clue_hf.cli.main import main
+from clue_hf.cli.parser import ConfigParser
+from clue_hf.cli.train import make_parser as train_parser
 
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+#: How commands begin, and what follows `clue-hf` for them; what a word of a page stands for.
+STARTS = {
+    ("clue-hf",): [],
+    ("python", "train.py"): ["train"],
+    ("accelerate", "launch", "train.py"): ["train"],
+    ("python", "eval_uncertainty.py"): ["evaluate"],
+}
+STAND_INS = {"CONFIG.yaml": "configs/quickstart/t5_phrases.yaml", "...": ""}
 
 
 def test_the_table_of_settings_is_up_to_date():
@@ -48,14 +60,58 @@ def test_links_and_named_files_exist(page):
         assert (ROOT / path).exists(), path
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_options_named_in_commands_exist(page):
-    from clue_hf.cli.train import make_parser
+def commands(page):
+    """The commands of a page's blocks, lines joined and comments left out, as lists of words for `clue-hf`."""
+    found = []
+    for block in re.findall(r"```bash\n(.*?)```", page.read_text(), re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = [STAND_INS.get(word, word) for word in shlex.split(line, comments=True)]
+            words = [word for word in words if word]
+            for start, name in STARTS.items():
+                if words[: len(start)] == [*start]:
+                    found.append([*name, *words[len(start) :]])
+    return found
 
-    known = make_parser()._option_string_actions
+
+class ParsedError(BaseException):
+    """Raised where a command would begin to work."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_commands_of_a_page_are_understood(page, monkeypatch, capsys):
+    """Each goes through its own parser: options, their values, the YAML file, and names that must be there."""
+    parse = ConfigParser.parse
+
+    def parse_only(self, argv):
+        parse(self, argv)
+        raise ParsedError
+
+    monkeypatch.setattr(ConfigParser, "parse", parse_only)
+    monkeypatch.chdir(ROOT)
+    for command in commands(page):
+        try:
+            code = main(command)
+        except (ParsedError, SystemExit):
+            continue
+        raise AssertionError(f"clue-hf {shlex.join(command)}: exit code {code}: {capsys.readouterr().err}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_options_named_in_a_sentence_exist(page):
+    known = train_parser()._option_string_actions
     for command in re.findall(r"(?:train\.py|clue-hf train) [^\n`]*(?:\\\n[^\n`]*)*", page.read_text()):
         for option in re.findall(r"--\w+", command):
             assert option in known, f"{option} in {command}"
+
+
+def test_targets_of_make_exist():
+    targets = set(re.findall(r"^([a-z0-9-]+)(?: [a-z-]+)*:", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets |= {
+        name for line in re.findall(r"^([a-z -]+):", (ROOT / "Makefile").read_text(), re.M) for name in line.split()
+    }
+    for page in PAGES:
+        for name in re.findall(r"(?:^|`)make ([a-z][\w-]*)", page.read_text(), re.MULTILINE):
+            assert name in targets, f"make {name} in {page.name}"
 
 
 def test_python_examples_compile():
@@ -64,19 +120,37 @@ def test_python_examples_compile():
             compile(block, f"{page.name} block {number}", "exec")
 
 
+#: Pages whose tables are copied from result files line by line.
+WITH_TABLES = ("README", "results", "which_alpha", "peers", "calibrate")
+
+
 @cache
 def recorded_results():
     files = [*(ROOT / "benchmarks/results").glob("*.md"), *(ROOT / "docs/results").glob("*.md")]
     return "\n".join(file.read_text() for file in files)
 
 
-def test_every_table_of_figures_stands_in_a_result_file():
-    recorded = recorded_results()
-    for page in (ROOT / "README.md", *(ROOT / f"docs/{name}.md" for name in ("results", "which_alpha", "peers"))):
-        rows = [line.strip() for line in page.read_text().splitlines() if re.match(r"\s*\|.*\d\.\d", line)]
-        assert rows
-        for row in rows:
-            assert row.rstrip("| ") in recorded, row
+def named_results(page, text):
+    """The texts of the result files that a text links to."""
+    names = re.findall(r"\]\(((?:[\w./]*/)?results/\w+\.md)[^)]*\)", text)
+    return "\n".join((page.parent / name).read_text() for name in names)
+
+
+def paragraphs(page):
+    """
+    Every paragraph, list item and row of a table, and the results that its figures must stand in: the files that it
+    links to, else those of its section, else of a section above it, else (where nothing but the page itself names any)
+    all files.
+    """
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    above = []  # depth and named files of the headings that a section stands under, the nearest last
+    for section in re.split(r"\n(?=#+ )", text):
+        depth = len(re.match(r"#*", section.lstrip())[0])
+        named = named_results(page, section) if depth > 1 else ""
+        above = [part for part in above if part[0] < depth] + [(depth, named)]
+        of_section = next((files for _, files in reversed(above) if files), recorded_results())
+        for part in re.split(r"\n\s*\n|\n(?= *[-|])", section):
+            yield part, named_results(page, part) or of_section
 
 
 def test_the_tests_named_for_reliability_exist():
@@ -97,16 +171,18 @@ def numbers_in(text):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_figure_in_a_sentence_stands_in_a_result_file(page):
-    """Those of method.md are what its script prints, which tests/test_method.py compares."""
+def test_every_figure_stands_in_the_result_file_that_is_named(page):
+    """
+    Figures of method.md are what its script prints, which tests/test_method.py compares.
+    """
     if page.name == "method.md":
         return
-    text = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(), flags=re.DOTALL)
-    for paragraph in re.split(r"\n\s*\n|\n(?=[-|])", text):
-        named = re.findall(r"\]\(([\w/.]*benchmarks/results/\w+\.md)\)", paragraph)  # then they stand in these
-        recorded = numbers_in("\n".join((page.parent / name).read_text() for name in named) or recorded_results())
-        for number in re.findall(NUMBER, re.sub(r"\]\([^)]*\)", "", paragraph)):
-            assert number in GIVEN or number in recorded, f"{number} in {paragraph}"
+    for paragraph, recorded in paragraphs(page):
+        if page.stem in WITH_TABLES and re.match(r" *\|.*\d\.\d", paragraph):
+            assert paragraph.strip().rstrip("| ") in recorded, paragraph
+        text = re.sub(r"`[^`]*`|\]\([^)]*\)", "", paragraph)
+        for number in re.findall(NUMBER, text):
+            assert number in GIVEN or number in numbers_in(recorded), f"{number} in {paragraph}"
 
 
 def test_every_scorer_has_its_line():

@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import math
-import os
 import shlex
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from transformers.utils import logging
-
-from ..data.loading import DataArguments, data_name
-from ..deploy.bake import bake, check_new_folder
-from ..deploy.calibration import CalibrateArguments, calibrate, calibrate_outputs
+from ..data.loading import DataArguments
+from ..deploy.calibrating import calibrate_model, output_folder
+from ..deploy.calibration import CalibrateArguments, calibrate_outputs
 from ..deploy.learned_score import learned_part, learned_summary
-from ..deploy.token_calibration import TokenCalibration, token_parts
+from ..deploy.token_calibration import TokenCalibration
 from ..errors import UserError
-from ..models.uncertainty_file import (
-    DENSITY_FILE,
-    UNCERTAINTY_FILE,
-    NewerVersionError,
-    optional_file,
-    read_uncertainty,
-    write_uncertainty,
-)
+from ..models.uncertainty_file import DENSITY_FILE, UNCERTAINTY_FILE, write_uncertainty
 from ..posthoc import AbstentionThreshold
 from ..posthoc.baked import BakedTemperature
 from ..posthoc.calibration_file import UncertaintyCalibration
-from ..predictors.loading import read_config, save_model
 from ..tables import markdown_table
 from ..terminal import Result
 from .arguments import DATA_OPTIONS, FILE_TYPES, SPLIT_OPTIONS
@@ -37,7 +24,6 @@ from .outside import check_outside_options
 from .parser import ConfigParser
 
 
-logger = logging.get_logger(__name__)
 #: Share of the answers that the risk of the last line is certified for, where it can be.
 MAIN_COVERAGE = 0.5
 
@@ -85,30 +71,15 @@ def command(argv: Sequence[str]) -> Result:
     model, arguments, data = make_parser().parse(argv)
     if model is None:
         return _outside_command(arguments, data)
-    folder = (
-        check_new_folder(arguments.bake, model) if arguments.bake is not None else _folder(model, arguments.output_dir)
-    )
-    _check_split(arguments.split, data)
-    read_config(model)  # says where there is no such model
-    stored = _stored(model)
-    calibration, predictor, tokens = calibrate(model, arguments, data, data_name(data, arguments.split), stored)
-    if arguments.bake is not None and tokens is not None:
-        baked = bake(predictor, calibration, tokens, folder, model, stored, arguments.qualities[0])
-        print("\n" + tokens.summary() + "\n")
-        return calibration_result(calibration, folder, tokens, baked)
-    if not _same(folder, model):
-        save_model(predictor, folder, stored)
-        write_uncertainty(folder, **{key: value for key, value in stored.items() if key != "version"})
-    calibration.write(folder)
-    _write_density(arguments, predictor, model, folder)
-    learned = getattr(predictor, "learned_score", None)
-    write_uncertainty(folder, **token_parts(tokens), **learned_part(learned))
-    if tokens is not None:
-        print("\n" + tokens.summary())
-    if learned is not None:
-        print("\n" + learned_summary(learned))
+    done = calibrate_model(model, arguments, data)
+    if arguments.density_split is not None:
+        path = done.folder / DENSITY_FILE
+        print(f"\nFitted on {arguments.density_split}: mahalanobis, relative_mahalanobis, rde ({path}).")
+    for part in (done.tokens and done.tokens.summary(), done.learned and learned_summary(done.learned)):
+        if part:
+            print("\n" + part)
     print()
-    return calibration_result(calibration, folder, tokens)
+    return calibration_result(done.calibration, done.folder, done.tokens, done.baked)
 
 
 def calibration_result(
@@ -147,7 +118,7 @@ def _outside_command(arguments: CalibrateArguments, data: DataArguments) -> Resu
     check_outside_options(arguments)
     if arguments.output_dir is None:
         raise UserError(f"Give --output_dir, the folder for the {UNCERTAINTY_FILE} of these texts.")
-    folder = _folder("", arguments.output_dir)
+    folder = output_folder("", arguments.output_dir)
     calibration, learned = calibrate_outputs(arguments, data)
     folder.mkdir(parents=True, exist_ok=True)
     calibration.write(folder)
@@ -225,63 +196,3 @@ def _threshold_cells(entry: AbstentionThreshold) -> list[str]:
     below = "any" if math.isinf(entry.threshold) else f"{entry.threshold:.4g}"
     certified = f"yes, with probability {1 - entry.delta:g}"
     return [below, f"{entry.coverage:.0%}", f"{entry.empirical_risk:.3f}", certified]
-
-
-def _write_density(arguments: CalibrateArguments, predictor: Any, model: str, folder: Path) -> None:
-    """Keeps what the scorers of a density were fitted to, now or before."""
-    if arguments.density_split is not None:
-        predictor.density.save(folder)
-        print(
-            f"\nFitted on {arguments.density_split}: mahalanobis, relative_mahalanobis, rde ({folder / DENSITY_FILE})."
-        )
-    elif not _same(folder, model) and (path := optional_file(model, DENSITY_FILE)):
-        shutil.copyfile(path, folder / DENSITY_FILE)
-
-
-def _folder(model: str, output_dir: str | None) -> Path:
-    """Where to write; another folder than the model's must not hold a model already."""
-    if output_dir is None:
-        if not os.path.isdir(model):
-            raise UserError(
-                f"{model!r} is not a folder to write to: give --output_dir, which gets a copy of the model."
-            )
-        return Path(model)
-    folder = Path(output_dir)
-    if folder.is_file():
-        raise UserError(f"output_dir {output_dir!r} is a file.")
-    held = [name for name in ("config.json", "adapter_config.json") if (folder / name).exists()]
-    if held and not _same(folder, model):
-        raise UserError(
-            f"output_dir {output_dir!r} holds a model already. To calibrate that one: clue-hf calibrate {output_dir}"
-        )
-    return folder
-
-
-def _same(folder: Path, model: str) -> bool:
-    return folder.exists() and os.path.isdir(model) and folder.samefile(model)
-
-
-def _check_split(split: str, data: DataArguments) -> None:
-    """Raises for the training data: on it a model is better, and more certain, than it will ever be."""
-    files = {name: getattr(data, f"{name}_file") for name in ("train", "validation", "test")}
-    own = files.get(split)
-    same = own and files["train"] and Path(own).expanduser().resolve() == Path(files["train"]).expanduser().resolve()
-    if split in ("train", data.train_split) or same:
-        raise UserError(
-            f"The split {split!r} is the training data, on which the model is better than elsewhere: calibrate on "
-            "held-out data, such as --split validation."
-        )
-
-
-def _stored(model: str) -> dict[str, Any]:
-    """The model's `uncertainty.json`; a damaged or older one in a folder is put aside, as it cannot be added to."""
-    path = Path(model) / UNCERTAINTY_FILE
-    try:
-        return read_uncertainty(model)
-    except UserError as error:
-        if isinstance(error, NewerVersionError) or not path.is_file():
-            raise
-        aside = path.with_name(f"{UNCERTAINTY_FILE}.damaged")
-        os.replace(path, aside)
-        logger.warning(f"{error} A new one is written, the old one is now {aside}.")
-        return {}

@@ -134,7 +134,7 @@ class HeldOut:
     labels: Any = None
 
 
-def calibrate(
+def fit_calibration(
     model: str, arguments: CalibrateArguments, data: DataArguments, data_name: str, stored: dict[str, Any]
 ) -> tuple[UncertaintyCalibration, Any, TokenCalibration | None]:
     """
