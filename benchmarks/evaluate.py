@@ -14,8 +14,10 @@ lm-polygraph needs an environment of its own, because only what its modules impo
     python benchmarks/evaluate.py --peer_python lmp/bin/python
 
 `--peer_python auto` does that by itself. By default the texts are the embedded phrases; with `--data` and
-`--tokenizer` they are sentence pairs of your own under a real T5 tokenizer. One thread (`OMP_NUM_THREADS=1`) gives the
-steadiest numbers on a machine that others use.
+`--tokenizer` they are sentence pairs of your own under a real T5 tokenizer. By default the model is a T5 with random
+weights; `--model bart` is a BART likewise, `--model FOLDER` one of your own, which is loaded in float32 with its own
+tokenizer; the table is then `results/evaluate_MODEL.md`. One thread (`OMP_NUM_THREADS=1`) gives the steadiest numbers
+on a machine that others use.
 """
 
 from __future__ import annotations
@@ -30,13 +32,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import torch
+from evaluate_models import MODELS
 from measure import peak_above, serve, write_table
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, T5Config, T5ForConditionalGeneration
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from transformers.utils import logging
 
 from clue_hf import UncertaintyEvaluator
@@ -46,7 +48,7 @@ from clue_hf.scorers import DEFAULT_SCORERS
 
 
 HERE = Path(__file__).resolve().parent
-VOCABULARY, NUM_SAMPLES, MAX_NEW_TOKENS = 32128, 10, 32
+NUM_SAMPLES, MAX_NEW_TOKENS = 10, 32
 #: The scores by the value of `--scorers`: their names in our library, and what a table calls them.
 SCORERS = {"default": (list(DEFAULT_SCORERS), "Seven uncertainty scores"), "all": (["all"], "All uncertainty scores")}
 OURS, PEER = "clue_hf", "lm-polygraph"
@@ -57,57 +59,6 @@ PACKAGES = (
     "matplotlib boostedprob wget",
 )
 RECIPE = (["torch==2.13.0"], ["--no-deps", "lm-polygraph==0.7.0"], " ".join(PACKAGES).split())
-# Features of the model that have a meaning; all others are random.
-START, POSITION, ONE, BIAS = range(4)
-
-
-@torch.no_grad()
-def make_model(tokenizer: Any, targets: list[str]) -> T5ForConditionalGeneration:
-    """
-    A T5 of t5-small's size whose texts end. Its weights are random, but for a few: a token's logit holds the logarithm
-    of its frequency in the targets (other tokens never come), and that of the end token rises as 1 / step falls.
-    """
-    torch.manual_seed(0)
-    ends = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
-    config = T5Config(vocab_size=VOCABULARY, decoder_start_token_id=tokenizer.pad_token_id, **ends)
-    model = T5ForConditionalGeneration(config)
-    for name, weight in model.named_parameters():
-        if name.endswith(("o.weight", "wo.weight")):
-            weight[: BIAS + 1] = 0
-    width, embedding = config.d_model, model.shared.weight
-    embedding[:, : BIAS + 1] = 0
-    embedding[config.decoder_start_token_id, START] = width**0.5
-    embedding[:, ONE] = width**0.5 / 4
-    # one head looks at all tokens so far alike: what it reads of the start token falls with every step
-    attention = model.decoder.block[0].layer[0].SelfAttention
-    attention.q.weight[: config.d_kv] = 0
-    attention.relative_attention_bias.weight[:, 0] = 0
-    for place, (read, write) in enumerate(((START, POSITION), (ONE, BIAS))):
-        attention.v.weight[place] = 0
-        attention.v.weight[place, read] = 1
-        attention.o.weight[:, place] = 0
-        attention.o.weight[write, place] = 1
-    # the output layer is the embedding: with random signs a token does not predict itself
-    spread = 2.0
-    final = model.decoder.final_layer_norm.weight
-    final.copy_(spread * torch.randint(0, 2, final.shape).mul(2).sub(1))
-    final[[START, ONE]] = 0
-    # the two features come as about 4.4 / step and 1.5; large factors here keep small what the embedding must hold
-    final[POSITION], final[BIAS] = -100 * width**0.5 / 4.4, 100 * width**0.5 / 1.5
-    embedding[:, BIAS] = -30 / 100
-    for token, logit in log_frequencies(tokenizer, targets).items():
-        embedding[token, BIAS] = logit / 100
-    embedding[tokenizer.eos_token_id, BIAS] = (spread**2 / 2 + 3.5) / 100
-    embedding[tokenizer.eos_token_id, POSITION] = 60 / 100
-    return model.eval()
-
-
-def log_frequencies(tokenizer: Any, texts: list[str]) -> dict[int, float]:
-    """Of the tokens that stay one token when they are decoded and encoded again."""
-    counts = Counter(token for ids in tokenizer(texts, add_special_tokens=False)["input_ids"] for token in ids)
-    words = [token for token in counts if tokenizer(tokenizer.decode([token]))["input_ids"][:-1] == [token]]
-    total = sum(counts[token] for token in words)
-    return {token: math.log(counts[token] / total) for token in words}
 
 
 def prepare(folder: Path, arguments: argparse.Namespace) -> list[dict[str, str]]:
@@ -119,12 +70,18 @@ def prepare(folder: Path, arguments: argparse.Namespace) -> list[dict[str, str]]
         with opened(arguments.data, "rt", encoding="utf-8") as lines:
             rows = [json.loads(line) for line in lines][-1000:]
         pairs = [(row[arguments.source_column], row[arguments.target_column]) for row in rows]
-    if arguments.tokenizer is None:
+    if arguments.model not in MODELS:
+        tokenizer = AutoTokenizer.from_pretrained(arguments.model)
+    elif arguments.tokenizer is None:
         tokenizer = train_tokenizer((text for pair in pairs for text in pair), vocab_size=2000)
     else:
         tokenizer = AutoTokenizer.from_pretrained(arguments.tokenizer)
     tokenizer.save_pretrained(folder)
-    make_model(tokenizer, [target for _, target in pairs]).save_pretrained(folder)
+    if arguments.model in MODELS:
+        model = MODELS[arguments.model][0](tokenizer, [target for _, target in pairs])
+    else:
+        model = AutoModelForSeq2SeqLM.from_pretrained(arguments.model, dtype=torch.float32)
+    model.save_pretrained(folder)
     rows = [{"source": source, "target": target} for source, target in pairs[: arguments.examples]]
     (folder / "rows.json").write_text(json.dumps(rows), encoding="utf-8")
     return rows
@@ -302,6 +259,7 @@ def main() -> None:
     parser.add_argument("--source_column", default="en")
     parser.add_argument("--target_column", default="fr")
     parser.add_argument("--tokenizer", help="folder or name of a tokenizer of at most 32,128 entries")
+    parser.add_argument("--model", default="t5", help="t5 or bart, with random weights, or the folder of a model")
     parser.add_argument("--data_name", default="sentence pairs", help="what the table calls the data")
     parser.add_argument("--scorers", choices=list(SCORERS), default="default", help="the seven, or all that can run")
     parser.add_argument("--examples", type=int, default=200)
@@ -331,9 +289,14 @@ def main() -> None:
         answers = measure_time(commands, arguments.scorers, rounds, len(rows))
     data = "the embedded phrases" if arguments.data is None else arguments.data_name
     words = "a tokenizer trained on them" if arguments.tokenizer is None else "the T5 tokenizer"
+    model = MODELS[arguments.model][1] if arguments.model in MODELS else Path(arguments.model).name
+    words = words if arguments.model in MODELS else "its own tokenizer"
+    options = [] if arguments.scorers == "default" else [f"--scorers {arguments.scorers}"]
+    options += [] if arguments.model == "t5" else [f"--model {Path(arguments.model).name}"]
+    parts = ["evaluate", *(["all"] if arguments.scorers == "all" else []), Path(arguments.model).name]
     first = answers[arguments.batch_sizes[0]]
     write_table(
-        "evaluate" if arguments.scorers == "default" else "evaluate_all",
+        "_".join(parts).removesuffix("_t5"),
         f"{SCORERS[arguments.scorers][1]} and their PRR",
         [
             "batch size",
@@ -347,22 +310,21 @@ def main() -> None:
         [table_row(size, answers[size], memory[size]) for size in sorted(answers)],
         "\n\n".join(
             [
-                notes(rows, data, words, rounds),
+                notes(rows, data, words, model, rounds),
                 compared(first[OURS][-1], first[PEER][-1]),
                 agreement(first[OURS][-1], first[PEER][-1]),
             ]
         ),
-        None if arguments.scorers == "default" else "evaluate.py --scorers all",
+        " ".join(["evaluate.py", *options]),
     )
 
 
-def notes(rows: list[dict[str, str]], data: str, words: str, rounds: dict[int, int]) -> str:
+def notes(rows: list[dict[str, str]], data: str, words: str, model: str, rounds: dict[int, int]) -> str:
     counts = ", ".join(f"{count} at batch size {size}" for size, count in rounds.items())
     return (
         f"{len(rows)} sources of {data} with {words}, {NUM_SAMPLES} samples each, at most {MAX_NEW_TOKENS} new "
-        f"tokens, float32. The model is a T5 of t5-small's size and a vocabulary of {VOCABULARY:,} with random "
-        "weights, but for a few that make its texts end after some twenty tokens (`make_model`). Time is from texts "
-        f"to PRR, without imports and loading; medians of interleaved rounds ({counts}), ratios are medians of the "
+        f"tokens, float32. The model is {model}. Time is from texts to PRR, without imports and loading; medians of "
+        f"interleaved rounds ({counts}), ratios are medians of the "
         "rounds' ratios, with their range. Processor time leaves out what other programs take. Memory is from fresh "
         "processes, two batches each, with an allocator that returns freed memory at once.\n\n"
         "Ours is `UncertaintyEvaluator` as it comes: its time includes the pass over the references, corpus BLEU, the "

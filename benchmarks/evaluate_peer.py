@@ -108,7 +108,8 @@ def main() -> None:
     folder = Path(sys.argv[1])
     rows = json.loads((folder / "rows.json").read_text(encoding="utf-8"))
     network = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+    # as models with absolute positions (Marian, BART) were trained; lm-polygraph's own choice is the left
+    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="right")
     # top_k 0: samples of the whole distribution, as ours, instead of its 50 best tokens
     model = WhiteboxModel(network, tokenizer, "t5", "Seq2SeqLM", GenerationParameters(top_k=0))
 

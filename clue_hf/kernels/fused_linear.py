@@ -52,6 +52,7 @@ def fused_linear_objective(
     objective: Objective,
     *,
     bias: torch.Tensor | None = None,
+    low_rank: tuple[torch.Tensor, torch.Tensor] | None = None,
     ignore_index: int = -100,
     num_items: torch.Tensor | float | None = None,
     chunk_size: int = CHUNK_SIZE,
@@ -74,6 +75,9 @@ def fused_linear_objective(
         objective (`Callable`):
             `(error, uncertainty) -> loss` per item, differentiable. With `segments` it is called as
             `(error, uncertainty, segments)`.
+        low_rank (`tuple` of `torch.Tensor` of shapes `(..., rank)` and `(vocabulary, rank)`, *optional*):
+            Rows and a weight whose product is added to the logits: what an adapter on the head does. With a frozen
+            `weight` no gradient of the size of the head is made.
         num_items (`torch.Tensor` or `float`, *optional*):
             What the sum is divided by; by default the number of labels that are not ignored.
         segments (`torch.Tensor` of shape `(...)`, *optional*):
@@ -102,9 +106,14 @@ def fused_linear_objective(
     if num_items is None:
         num_items = max(len(rows), 1)
     grad = torch.is_grad_enabled()
-    needs = tuple(grad and part is not None and part.requires_grad for part in (hidden, weight, bias))
+    low_rows, low_weight = low_rank or (None, None)
+    parts = (hidden, weight, bias, low_rows, low_weight)
+    needs = tuple(grad and part is not None and part.requires_grad for part in parts)
+    if low_rows is not None:
+        low_rows = low_rows.reshape(-1, low_rows.shape[-1])[kept]
     settings = (objective, tuple(row_statistics), num_items, chunk_size, needs, compute_dtype(rows, weight))
-    loss, items, correct = _FusedLinear.apply(rows, weight, bias, targets, segments, *settings)
+    tensors = (rows, weight, bias, low_rows, low_weight, targets, segments)
+    loss, items, correct = _FusedLinear.apply(*tensors, *settings)
     if not (return_stats or return_items or return_correct):
         return loss
     error, uncertainty = items[:2]
@@ -115,10 +124,10 @@ def fused_linear_objective(
 
 class _FusedLinear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, rows, weight, bias, labels, segments, *settings):  # type: ignore[override]
-        loss, items, ctx.gradients = _loss_and_gradients(rows, weight, bias, labels, segments, *settings)
-        ctx.save_for_backward(rows, weight, bias, labels, segments)
-        ctx.settings = settings
+    def forward(ctx, *arguments):  # type: ignore[override]
+        loss, items, ctx.gradients = _loss_and_gradients(*arguments)
+        tensors, ctx.settings = arguments[:7], arguments[7:]
+        ctx.save_for_backward(*tensors)
         ctx.mark_non_differentiable(*items)
         return (loss, *items)
 
@@ -133,10 +142,36 @@ class _FusedLinear(torch.autograd.Function):
         return (*scaled, None, None, *(None for _ in ctx.settings))
 
 
+class _Product:
+    """Rows times a weight, which make logits or are added to them, and the gradients of both where needed."""
+
+    def __init__(
+        self, rows: torch.Tensor, weight: torch.Tensor, needs_rows: bool, needs_weight: bool, dtype: torch.dtype
+    ) -> None:
+        self.rows, self.weight, self.head, self.needs_weight = rows, weight, weight.to(dtype), needs_weight
+        self.grad_rows = torch.empty_like(rows) if needs_rows else None
+        self.grad_weight: torch.Tensor | None = None
+
+    def differentiate(self, part: slice, gradient: torch.Tensor) -> None:
+        """Adds what the gradient of the logits of some rows gives."""
+        if self.grad_rows is not None:
+            self.grad_rows[part] = gradient @ self.head
+        if self.needs_weight:
+            rows = self.rows[part].to(gradient.dtype)
+            self.grad_weight = _add_product(self.grad_weight, gradient, rows, self.weight.dtype)
+
+    def gradients(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        if self.needs_weight and self.grad_weight is None:
+            self.grad_weight = torch.zeros_like(self.weight)
+        return self.grad_rows, self.grad_weight
+
+
 def _loss_and_gradients(
     rows: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
+    low_rows: torch.Tensor | None,
+    low_weight: torch.Tensor | None,
     labels: torch.Tensor,
     segments: torch.Tensor | None,
     objective: Objective,
@@ -148,28 +183,30 @@ def _loss_and_gradients(
 ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor], tuple[torch.Tensor | None, ...]]:
     """
     The loss; error, uncertainty and further statistics of each row, and whether its label has the largest logit; and
-    the gradients of rows, weight and bias where needed.
+    the gradients of the first five arguments where needed.
     """
-    needs_rows, needs_weight, needs_bias = needs
     precision = torch.promote_types(dtype, torch.float32)
     loss = torch.zeros((), dtype=precision, device=rows.device)
     items = torch.empty(2 + len(row_statistics), len(rows), dtype=precision, device=rows.device)
     correct = torch.empty(len(rows), dtype=torch.bool, device=rows.device)
-    grad_rows = torch.empty_like(rows) if needs_rows else None
-    grad_weight: torch.Tensor | None = None
-    grad_bias = torch.zeros_like(bias, dtype=precision) if bias is not None and needs_bias else None
-    head, shift = weight.to(dtype), None if bias is None else bias.to(dtype)
+    products = [_Product(rows, weight, *needs[:2], dtype)]
+    if low_rows is not None and low_weight is not None:
+        products.append(_Product(low_rows, low_weight, *needs[3:], dtype))
+    grad_bias = torch.zeros_like(bias, dtype=precision) if bias is not None and needs[2] else None
+    shift = None if bias is None else bias.to(dtype)
     chunks = list(_chunks(len(rows), chunk_size, segments))
     longest = max((stop - start for start, stop in chunks), default=0)
     buffer = rows.new_empty(longest, len(weight), dtype=dtype)  # one for all chunks: fresh pages cost time
 
-    for start, stop in chunks:
-        chunk, targets = rows[start:stop].to(dtype), labels[start:stop]
-        logits = linear_logits(chunk, head, shift, buffer)
+    for part in (slice(*chunk) for chunk in chunks):
+        targets = labels[part]
+        logits = linear_logits(rows[part].to(dtype), products[0].head, shift, buffer)
+        for low in products[1:]:
+            logits.addmm_(low.rows[part].to(precision), low.head.to(precision).t())
         log_sum, reduced = reduce_rows(logits, targets, row_statistics)
-        items[:, start:stop] = torch.stack(list(reduced.values()))
-        correct[start:stop] = reduced["error"] == log_sum  # the largest logit was shifted to 0
-        extra = () if segments is None else (segments[start:stop],)
+        items[:, part] = torch.stack(list(reduced.values()))
+        correct[part] = reduced["error"] == log_sum  # the largest logit was shifted to 0
+        extra = () if segments is None else (segments[part],)
         if not any(needs):
             loss += _loss_of(objective, reduced, extra, num_items)
             continue
@@ -179,15 +216,12 @@ def _loss_and_gradients(
         if grad_bias is not None:
             grad_bias += logits.sum(0)
         gradient = logits.to(dtype)
-        if grad_rows is not None:
-            grad_rows[start:stop] = gradient @ head
-        if needs_weight:
-            grad_weight = _add_product(grad_weight, gradient, chunk, weight.dtype)
-    if needs_weight and grad_weight is None:
-        grad_weight = torch.zeros_like(weight)
+        for product in products:
+            product.differentiate(part, gradient)
     if bias is not None and grad_bias is not None:
         grad_bias = grad_bias.to(bias.dtype)
-    return loss, (items, correct), (grad_rows, grad_weight, grad_bias)
+    low_gradients = products[1].gradients() if len(products) > 1 else (None, None)
+    return loss, (items, correct), (*products[0].gradients(), grad_bias, *low_gradients)
 
 
 def _chunks(num_rows: int, chunk_size: int, segments: torch.Tensor | None) -> Iterator[tuple[int, int]]:

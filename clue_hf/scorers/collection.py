@@ -24,6 +24,7 @@ from ..models.kind import unwrap
 from ..models.mc_dropout import active_dropout
 from ..models.tokenizer import with_padding
 from ..tasks import TextTask
+from ..tasks.head import is_sharded
 from .by_similarity import compare_texts
 from .collected import Batch, Collected, CollectionSettings, ScoredText
 from .decoding import Decoder, by_source, decoder_start
@@ -242,7 +243,8 @@ class Collector:
         if self._own_loop is None:
             trial = self._teacher_forced(context, [[self.tokenizer.pad_token_id]] * len(context["prompts"]))
             inputs, _ = self.task.split_labels(self.model, trial)
-            self._own_loop = decodes_plainly(self.model) and self.task.may_fuse(self.model, inputs)
+            plain = decodes_plainly(self.model) and not is_sharded(self.model)
+            self._own_loop = plain and self.task.may_fuse(self.model, inputs)
         return self._own_loop
 
     def _decoded(self, context: dict[str, Any], batch: Batch, greedy: bool) -> list[list[ScoredText]]:

@@ -262,7 +262,7 @@ class Decoder:
         if "logits_to_keep" in self.accepted:
             inputs["logits_to_keep"] = 1
         try:
-            with head_replaced(self.base, nn.Identity()):
+            with head_replaced(self.base):
                 return self.model(**inputs, use_cache=True)["logits"][:, -1]
         except IndexError as error:  # an embedding of positions that has come to its end
             limit = getattr(self.base.config, "max_position_embeddings", None)

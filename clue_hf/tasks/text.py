@@ -20,7 +20,7 @@ from ..kernels.fused_linear import Temperature, divided
 from ..models.kind import text_task, unwrap
 from ..models.tokenizer import with_padding
 from .base import AuxiliaryLoss, Prediction, Task, add_auxiliary, describe_items
-from .head import LinearHead, head_replaced, read_head, why_not_fusable
+from .head import gathered_head, head_replaced, vocabulary_of, why_not_fusable
 
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class FusedPrediction:
     """Items whose error and entropy are found while the loss is reduced, without holding their logits."""
 
     hidden: torch.Tensor
-    head: LinearHead
+    model: nn.Module
     labels: torch.Tensor
     auxiliary: AuxiliaryLoss | None = None
     outputs: None = None
@@ -52,18 +52,20 @@ class FusedPrediction:
             whole = part.sequence_losses(objective) * (items / sequences)
             return torch.cat([objective.item_loss(error, uncertainty, **statistics), whole])
 
-        loss, error, uncertainty, *others, correct = fused_linear_objective(
-            self.hidden,
-            self.head.weight,
-            self.labels,
-            loss_with_sequences if objective.has_sequence_loss else objective.item_loss,
-            bias=self.head.bias,
-            num_items=items,
-            segments=example if objective.has_sequence_loss else None,
-            row_statistics=objective.row_statistics,
-            return_items=True,
-            return_correct=True,
-        )
+        with gathered_head(self.model) as head:
+            loss, error, uncertainty, *others, correct = fused_linear_objective(
+                self.hidden,
+                head.weight,
+                self.labels,
+                loss_with_sequences if objective.has_sequence_loss else objective.item_loss,
+                bias=head.bias,
+                low_rank=head.low_rank(self.hidden),
+                num_items=items,
+                segments=example if objective.has_sequence_loss else None,
+                row_statistics=objective.row_statistics,
+                return_items=True,
+                return_correct=True,
+            )
         kept = self.labels != -100
         statistics = dict(zip(objective.row_statistics, others, strict=True))
         prediction = Prediction(error, uncertainty, example[kept], len(self.labels), correct=correct)
@@ -135,10 +137,9 @@ class TextTask(Task):
         if size := self.vocabularies["labels"]:
             self.check_labels(labels, size)
         if not (return_outputs or objective.needs_logits) and self.may_fuse(model, inputs):
-            head = read_head(base)
-            self.num_classes = head.weight.shape[0]
+            self.num_classes = vocabulary_of(base)
             hidden, auxiliary = self._hidden_with_auxiliary(model, base, inputs, labels)
-            return FusedPrediction(hidden, head, labels, auxiliary)
+            return FusedPrediction(hidden, model, labels, auxiliary)
 
         outputs = model(**inputs)
         auxiliary = _auxiliary_loss(base, outputs)
@@ -178,11 +179,12 @@ class TextTask(Task):
         inputs, labels = self.split_labels(base, inputs)
         kept = labels != -100
         if self.may_fuse(model, inputs):
-            head = read_head(base)
             hidden = torch.stack([self._hidden(model, base, inputs, labels)[kept] for _ in range(passes)])
-            each = statistics_by_temperature(
-                hidden, head.weight, labels[kept], temperatures, bias=head.bias, with_flatness=with_flatness
-            )
+            with gathered_head(model) as gathered:
+                head = gathered.merged()
+                each = statistics_by_temperature(
+                    hidden, head.weight, labels[kept], temperatures, bias=head.bias, with_flatness=with_flatness
+                )
         else:
             sums: dict[int, torch.Tensor] = {}
             for _ in range(passes):
@@ -217,8 +219,10 @@ class TextTask(Task):
         """The float32 logits behind each label that counts, divided by their temperature: (items, vocabulary)."""
         kept, hidden = labels != -100, None
         if temperature is not None and self.may_fuse(model, inputs):
-            head, hidden = read_head(unwrap(model)), self._hidden(model, unwrap(model), inputs, labels)[kept]
-            logits = nn.functional.linear(hidden, head.weight, head.bias)
+            hidden = self._hidden(model, unwrap(model), inputs, labels)[kept]
+            with gathered_head(model) as gathered:
+                head = gathered.merged()
+                logits = nn.functional.linear(hidden, head.weight, head.bias)
         else:
             logits = self._aligned(model(**inputs)["logits"], labels)[kept]
         return divided(logits.float(), hidden, temperature)
@@ -278,7 +282,7 @@ class TextTask(Task):
     def _hidden_with_auxiliary(
         self, model: nn.Module, base: Any, inputs: dict[str, Any], labels: torch.Tensor
     ) -> tuple[torch.Tensor, AuxiliaryLoss | None]:
-        with head_replaced(base, nn.Identity()):
+        with head_replaced(base):
             outputs = model(**inputs)
         return self._aligned(outputs["logits"], labels), _auxiliary_loss(base, outputs)
 

@@ -130,14 +130,18 @@ def test_lora_under_ddp(folder):
     close(*both("lora", folder))
 
 
-def test_a_sharded_t5_gives_the_same_loss_and_gradients(folder):
-    one, two = both("sharded", folder)
-    assert (one["fused"], two["fused"]) == (True, False)
-    assert two["loss"] == pytest.approx(one["loss"], rel=1e-5)
-    assert two["gradients"].keys() == one["gradients"].keys()
-    largest = max(norm for norm, _ in one["gradients"].values())
-    for name, values in one["gradients"].items():
-        assert two["gradients"][name] == pytest.approx(values, rel=1e-4, abs=1e-6 * largest), name
+def test_a_sharded_model_gives_the_same_loss_and_gradients_with_a_fused_head(folder):
+    found_one, found_two = both("sharded", folder)
+    assert len(found_one) == len(found_two) == 4
+    for name, one in found_one.items():
+        two = found_two[name]
+        assert (one["fused"], two["fused"]) == (True, True), name
+        assert two["losses"] == pytest.approx(one["losses"], rel=1e-5), name
+        assert two["described"] == pytest.approx(one["described"], rel=1e-5), name
+        assert two["gradients"].keys() == one["gradients"].keys()
+        largest = max(norm for norm, _ in one["gradients"].values())
+        for parameter, values in one["gradients"].items():
+            assert two["gradients"][parameter] == pytest.approx(values, rel=1e-4, abs=1e-6 * largest), parameter
 
 
 def test_classifiers_for_every_layout_on_one_and_two_processes(folder):

@@ -157,33 +157,55 @@ def lora(folder, world):
 
 
 def sharded(folder, world):
-    """A T5 under torch's fully_shard: the loss of all rows and the norm of each whole gradient."""
+    """Models under torch's fully_shard: the losses of two passes over all rows, and the gradients of their sum."""
+    if world > 1 and not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("gloo")
+    tied, untied = make_model("t5"), make_model("llama", tie_word_embeddings=False)
+    return {
+        "t5": run_sharded("t5", tied, [*tied.encoder.block, *tied.decoder.block], world),
+        "t5 at once resharded": run_sharded("t5", make_model("t5"), [], world, reshard_after_forward=True),
+        "head of its own": run_sharded("llama", untied, [*untied.model.layers, untied.lm_head], world),
+        "adapter on the head": run_sharded("llama", adapted_head(), [], world, reshard_after_forward=True),
+    }
+
+
+def adapted_head():
+    from peft import LoraConfig, get_peft_model
+
+    torch.manual_seed(0)
+    config = LoraConfig(r=2, target_modules=["q_proj", "lm_head"], init_lora_weights=False)
+    return get_peft_model(make_model("llama", tie_word_embeddings=False), config)
+
+
+def run_sharded(kind, model, parts, world, **options):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    model, batch, objective = make_model("t5"), make_batch("t5", 8), CLUE(0.7)
+    batch, objective, rank = make_batch(kind, 8), CLUE(0.7), 0
     if world > 1:
-        if not torch.distributed.is_initialized():
-            torch.distributed.init_process_group("gloo")
-        mesh = init_device_mesh("cpu", (world,))
-        for stack in (model.encoder, model.decoder):
-            for block in stack.block:
-                fully_shard(block, mesh=mesh)
-        fully_shard(model, mesh=mesh)
-    rank = torch.distributed.get_rank() if world > 1 else 0
+        mesh, rank = init_device_mesh("cpu", (world,)), torch.distributed.get_rank()
+        for part in parts:
+            fully_shard(part, mesh=mesh)
+        fully_shard(model, mesh=mesh, **options)
     task = TextTask(model)
     counts = task.count([batch])
     own = {name: value[rank::world] for name, value in batch.items()}
-    loss, _ = task.predict(model, own, objective).reduce(objective, counts)
-    (loss * world).backward()  # fully_shard averages over the processes
-    total = loss.detach().clone()
-    if world > 1:
-        torch.distributed.all_reduce(total)
+    losses = []
+    for _ in range(2):
+        loss, _ = task.predict(model, own, objective).reduce(objective, counts)
+        (loss * world).backward()  # fully_shard averages over the processes
+        losses.append(loss.detach())
     gradients = {}
     for name, parameter in model.named_parameters():
-        whole = parameter.grad.full_tensor() if world > 1 else parameter.grad
-        gradients[name] = [whole.norm().item(), whole.flatten()[0].item()]
-    return {"loss": total.item(), "fused": any(task._fusable.values()), "gradients": gradients}
+        if parameter.grad is not None:
+            whole = parameter.grad.full_tensor() if world > 1 else parameter.grad
+            gradients[name] = [whole.norm().item(), whole.flatten()[0].item()]
+    described = task.describe(model, own)[..., :2].nansum()
+    totals = torch.stack([*losses, described])
+    if world > 1:
+        torch.distributed.all_reduce(totals)
+    *losses, described = totals.tolist()
+    return {"losses": losses, "described": described, "fused": all(task._fusable.values()), "gradients": gradients}
 
 
 CLASSIFIERS = {"vit": make_vit, "resnet": make_frozen_resnet}

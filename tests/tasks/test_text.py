@@ -214,13 +214,6 @@ def test_looking_at_the_model_leaves_it_as_it_was(kind):
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_an_adapter_on_the_head_is_not_fused():
-    from peft import LoraConfig, get_peft_model
-
-    model = get_peft_model(make_model("gpt2"), LoraConfig(target_modules=["c_attn", "lm_head"], r=2))
-    assert "wrapped" in why_not_fusable(model, make_batch("gpt2"))
-
-
 def test_lora_fused_equals_logits():
     from peft import LoraConfig, get_peft_model
 
