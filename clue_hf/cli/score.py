@@ -15,10 +15,9 @@ from ..data.columns import check_column, column_values
 from ..data.loading import load_file
 from ..data.needs import bad_values
 from ..errors import UserError
-from ..functional import check_choice
 from ..metrics import format_metric, metric_definitions, metric_info, rejection_reports
 from ..metrics.arrays import NAN_POLICIES
-from ..settings import check_minimum, setting
+from ..settings import check_choice, check_minimum, setting
 from ..tables import markdown_table
 from .parser import ConfigParser
 
