@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import torch
 from transformers import Seq2SeqTrainingArguments, TrainingArguments
 
-from .functional import GRADIENTS, check_choice, check_fraction
+from .functional import GRADIENTS, check_fraction
 from .objectives import OBJECTIVES
-from .settings import check_minimum, check_trl_settings, setting
+from .settings import check_choice, check_minimum, check_trl_settings, setting
 
 
 _Config = TypeVar("_Config")

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 import torch.nn.functional as F
 
+from .settings import check_choice
+
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -213,9 +215,3 @@ def check_fraction(name: str, value: Any) -> None:
     """Raises a `ValueError` that names the setting unless `value` is a number in [0, 1]."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
         raise ValueError(f"`{name}` must be a number from 0 to 1, not {value!r}.")
-
-
-def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
-    """Raises a `ValueError` that names the setting and its choices unless `value` is one of them."""
-    if value not in choices:
-        raise ValueError(f"`{name}` must be one of {', '.join(choices)}, not {value!r}.")

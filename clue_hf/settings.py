@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import field
 from typing import Any
 
@@ -44,6 +44,12 @@ def check_trl_settings(names: Iterable[str]) -> None:
     for name in names:
         if name in TRL_SETTINGS:
             raise UserError(f"`{name}`, a setting of TRL, is not supported: {TRL_SETTINGS[name]}.")
+
+
+def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
+    """Raises a `ValueError` that names the setting and its choices unless `value` is one of them."""
+    if value not in choices:
+        raise ValueError(f"`{name}` must be one of {', '.join(choices)}, not {value!r}.")
 
 
 def check_minimum(minimum: int, **values: Any) -> None:

@@ -8,12 +8,11 @@ from ..config import CommandConfig
 from ..data.loading import DataArguments
 from ..deploy.arguments import InferenceArguments
 from ..experiments.arguments import CorruptionArguments, RunArguments
-from ..functional import check_choice
 from ..models.arguments import LoraArguments, ModelArguments
 from ..posthoc import CALIBRATORS
 from ..posthoc.rules import EVERY_CALIBRATOR
 from ..scorers import ALL, DEFAULT_SCORERS, SCORERS
-from ..settings import check_minimum, known_names, setting
+from ..settings import check_choice, check_minimum, known_names, setting
 
 
 @dataclass

@@ -14,10 +14,9 @@ from ..data.loading import load_file
 from ..data.needs import bad_values
 from ..errors import UserError
 from ..files import write_json
-from ..functional import check_choice
 from ..metrics import format_metric, metric_definitions, metric_info, rejection_reports
 from ..metrics.arrays import NAN_POLICIES
-from ..settings import check_minimum, setting
+from ..settings import check_choice, check_minimum, setting
 from ..tables import markdown_table
 from ..terminal import Result
 from .parser import ConfigParser

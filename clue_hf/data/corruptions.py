@@ -14,9 +14,9 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
+import scipy  # its parts are imported when they are first used: some take a second
 from numpy.random import Generator
 from PIL import Image
-from scipy import ndimage
 
 from ..errors import UserError, did_you_mean
 from .image_dataset import image_to_pixels, pixels_to_image
@@ -95,19 +95,17 @@ def _speckle_noise(image: np.ndarray, deviation: float, generator: Generator, *_
 # ---- blur ----
 def _gaussian_blur(image: np.ndarray, sigma: float, generator: Generator, scale: float) -> np.ndarray:
     sigma *= scale
-    return ndimage.gaussian_filter(image, (sigma, sigma, 0), mode="nearest")
+    return scipy.ndimage.gaussian_filter(image, (sigma, sigma, 0), mode="nearest")
 
 
 def _defocus_blur(image: np.ndarray, setting: tuple[float, float], generator: Generator, scale: float) -> np.ndarray:
     """A disk, its edge softened."""
-    from scipy.signal import fftconvolve  # a second of imports
-
     radius, soft = (scale * length for length in setting)
     reach = int(np.ceil(radius + 3 * soft))
     y, x = np.mgrid[-reach : reach + 1, -reach : reach + 1]
-    kernel = ndimage.gaussian_filter((x**2 + y**2 <= radius**2).astype(np.float32), soft)
+    kernel = scipy.ndimage.gaussian_filter((x**2 + y**2 <= radius**2).astype(np.float32), soft)
     padded = np.pad(image, ((reach, reach), (reach, reach), (0, 0)), mode="reflect")
-    return fftconvolve(padded, kernel[..., None] / kernel.sum(), "valid", axes=(0, 1))
+    return scipy.signal.fftconvolve(padded, kernel[..., None] / kernel.sum(), "valid", axes=(0, 1))
 
 
 def _motion_blur(image: np.ndarray, setting: tuple[float, float], generator: Generator, scale: float) -> np.ndarray:
@@ -236,13 +234,15 @@ def _elastic_transform(image: np.ndarray, setting: tuple[float, ...], generator:
     moved = points + generator.uniform(-jitter, jitter, points.shape)
     tilt = np.linalg.solve(np.c_[moved, np.ones(3)], points)  # (y, x, 1) of the result @ tilt = (y, x) of the image
     tilted = _sample(image, np.tensordot(tilt[:2].T, grid, 1) + tilt[2][:, None, None], "mirror")
-    bend = ndimage.gaussian_filter(generator.uniform(-1, 1, grid.shape), (0, smooth, smooth), truncate=3)
+    bend = scipy.ndimage.gaussian_filter(generator.uniform(-1, 1, grid.shape), (0, smooth, smooth), truncate=3)
     return _sample(tilted, grid + strength * bend, "reflect")
 
 
 def _sample(image: np.ndarray, at: np.ndarray, mode: str) -> np.ndarray:
     """The values of an image at places (2, height, width) between its pixels."""
-    channels = [ndimage.map_coordinates(channel, at, order=1, mode=mode) for channel in np.moveaxis(image, -1, 0)]
+    channels = [
+        scipy.ndimage.map_coordinates(channel, at, order=1, mode=mode) for channel in np.moveaxis(image, -1, 0)
+    ]
     return np.stack(channels, -1)
 
 

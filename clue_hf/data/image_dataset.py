@@ -9,7 +9,6 @@ from typing import Any
 import datasets
 import numpy as np
 import pyarrow as pa
-import torch
 from datasets import Dataset
 from PIL import Image, ImageOps
 
@@ -26,7 +25,7 @@ GREY_MODES = ("1", "L", "LA")
 UNREADABLE = (OSError, Image.DecompressionBombError, SyntaxError, ValueError, TypeError, AttributeError)
 
 
-class ImageDataset(torch.utils.data.Dataset):
+class ImageDataset:
     """
     Images and the numbers of their classes, as a trainer takes them: a row is `{"pixel_values": uint8 array of shape
     (height, width, channels), "labels": int}`. The names are those of the model's inputs, so that no trainer removes

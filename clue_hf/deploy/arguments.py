@@ -8,7 +8,6 @@ from typing import Any
 from ..data.columns import check_column, dataset_values, verdict_problem
 from ..data.loading import DataArguments
 from ..errors import UserError
-from ..functional import check_choice
 from ..inputs.base import InputSettings
 from ..inputs.splits import COLUMNS, EvaluationData, load_evaluation_data
 from ..metrics import QUALITIES, quality_names
@@ -20,7 +19,7 @@ from ..posthoc.rules import CONFORMAL_BY_FAMILY
 from ..predictors.loading import load_predictor
 from ..processes import process_state
 from ..scorers.similarity import WORD_SIMILARITIES
-from ..settings import check_minimum, setting
+from ..settings import check_choice, check_minimum, setting
 
 
 @dataclass

@@ -16,7 +16,6 @@ from ..data.columns import as_verdicts, text_pairs
 from ..data.loading import DataArguments
 from ..errors import UserError
 from ..evaluation import UncertaintyEvaluator
-from ..functional import check_choice
 from ..inputs.base import InputSettings
 from ..inputs.labels import class_rows, number_rows
 from ..inputs.splits import EvaluationData
@@ -31,7 +30,7 @@ from ..predictors.base import Answer
 from ..predictors.loading import read_config
 from ..scorers import SCORERS, unfitted_names
 from ..scorers.density import Density
-from ..settings import check_minimum, known_names, parse_fractions, setting
+from ..settings import check_choice, check_minimum, known_names, parse_fractions, setting
 from .arguments import InferenceArguments
 from .density import fit_density
 from .learned_score import learn_score, learn_score_of_outputs, single_scorers

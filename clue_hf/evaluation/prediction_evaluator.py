@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ..functional import check_choice
 from ..inputs.base import InputSettings
 from ..inputs.labels import Labelled, make_inputs
 from ..metrics import Measured, interval_description, metric_definitions
@@ -17,7 +16,7 @@ from ..posthoc.conformal import COVERAGE, check_coverage
 from ..posthoc.error_predictor import halves
 from ..posthoc.rules import CONFORMAL_BY_FAMILY
 from ..predictors.base import RowPredictor
-from ..settings import check_minimum
+from ..settings import check_choice, check_minimum
 from ..versions import package_versions
 
 

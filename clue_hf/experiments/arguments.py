@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 from ..data.corruptions import CORRUPTIONS, SEVERITIES
 from ..deploy.token_calibration import TOKEN_CALIBRATORS
-from ..functional import check_choice
 from ..metrics.quality import QUALITIES
 from ..objectives import OBJECTIVES
 from ..posthoc.error_predictor import ERROR_PREDICTORS
 from ..posthoc.rules import EVERY_CALIBRATOR
 from ..scorers import unfitted_names
-from ..settings import check_minimum, known_names, setting
+from ..settings import check_choice, check_minimum, known_names, setting
 
 
 @dataclass

@@ -21,7 +21,8 @@ from typing import Any
 
 import torch
 
-from ..functional import ROW_STATISTICS, check_choice, check_labels
+from ..functional import ROW_STATISTICS, check_labels
+from ..settings import check_choice
 from .largest import argmax_rows
 
 

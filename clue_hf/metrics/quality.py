@@ -16,8 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import UserError
-from ..functional import check_choice
-from ..settings import known_names
+from ..settings import check_choice, known_names
 from .bootstrap import check_options, cluster_mean_interval, resampled_sums
 from .judges import find_judge
 from .measured import Measured

@@ -1,4 +1,4 @@
-"""Loading and building models. Importing this makes our own known to transformers' Auto classes."""
-
-from . import tabular as tabular
-from . import vision as vision
+"""
+Loading and building models. Our own are known to transformers' Auto classes once `kind` is imported, as every module
+does that loads or runs a model; those that only read the files of one need no torch.
+"""

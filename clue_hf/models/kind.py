@@ -9,6 +9,7 @@ from accelerate.utils import extract_model_from_parallel
 from transformers import AutoModelForImageClassification
 
 from ..errors import UserError
+from . import vision as vision  # known to the Auto classes, as what follows
 from .tabular import CLUETabularResNetConfig
 
 

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from ..data.targets import TargetScale
 from ..metrics.arrays import checked_arrays
-from ..tasks.regression import RegressionTask
 from .stored import Stored
 
 
@@ -65,12 +63,16 @@ class ErrorPredictor:
     model: Any
     normalizer: ErrorNormalizer | None = None
 
-    @torch.no_grad()
     def errors(self, inputs: dict[str, Any]) -> np.ndarray:
         """The predicted error of each example of a batch, in the units of the errors it was trained on."""
+        import torch  # takes seconds, and a model card needs the rest of this package without it
+
+        from ..tasks.regression import RegressionTask
+
         training = self.model.training
         self.model.eval()
-        mean = RegressionTask(self.model).moments(self.model, inputs).mean
+        with torch.no_grad():
+            mean = RegressionTask(self.model).moments(self.model, inputs).mean
         self.model.train(training)
         scale = TargetScale.of_config(self.model.config) or TargetScale()
         return mean.double().cpu().numpy() * scale.std + scale.mean

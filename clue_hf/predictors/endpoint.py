@@ -24,8 +24,7 @@ from transformers.utils.logging import tqdm
 
 from ..errors import UserError
 from ..files import ResumableLog
-from ..functional import check_choice
-from ..settings import check_minimum, setting
+from ..settings import check_choice, check_minimum, setting
 
 
 logger = logging.get_logger(__name__)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import UserError
-from ..functional import check_choice
 from ..kernels.fused_linear import Temperature
 from ..models.kind import text_task, unwrap
 from ..posthoc.learned import LearnedScore
+from ..settings import check_choice
 from .base import Scorer
 from .collected import Batch, Collected, CollectionSettings, ScoredText
 from .collection import Collector

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UserError
-from ..functional import check_choice
-from ..settings import check_minimum
+from ..settings import check_choice, check_minimum
 from .similarity import Likeness
 
 

@@ -11,7 +11,6 @@ from transformers.utils import logging
 
 from ...data.corruptions import CORRUPTIONS, SEVERITIES
 from ...errors import UserError
-from ...functional import check_choice
 from ...inputs.base import Rows
 from ...inputs.image_rows import ImageRows
 from ...inputs.labels import Labelled, class_rows
@@ -20,6 +19,7 @@ from ...posthoc import CALIBRATORS, Calibrator, ErrorPredictor, PredictionSets
 from ...posthoc.conformal import COVERAGE
 from ...predictors.classes import ClassPredictions, ClassPredictor
 from ...processes import on_main_process
+from ...settings import check_choice
 from ..prediction_evaluator import PredictionEvaluator, by_kind
 from .report import ClassificationReport
 

@@ -16,7 +16,6 @@ from transformers.utils.logging import tqdm
 
 from ...data.bad_rows import BadRows
 from ...errors import UserError
-from ...functional import check_choice
 from ...metrics import find_quality, interval_description, quality_signature
 from ...posthoc.learned import LearnedScore
 from ...predictors.text import TextPredictor, collection_settings, finite_scores
@@ -27,6 +26,7 @@ from ...scorers.density import Density
 from ...scorers.formulas import Learned, make_scorer
 from ...scorers.outside import OutsideText
 from ...scorers.similarity import Similarity, load_similarity
+from ...settings import check_choice
 from ...versions import package_versions
 from .examples import Example, ExampleLog, logged_texts
 from .judging import Row, judge, judged_against, make_example, read_rows

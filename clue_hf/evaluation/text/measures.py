@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from scipy.stats import spearmanr
+import scipy  # its parts are imported when they are first used: stats takes a second
 
 from ...metrics import (
     Measured,
@@ -211,5 +211,5 @@ def _scorers(columns: Columns, quality: str, resamples: int) -> dict[str, dict[s
 
 
 def _correlation(uncertainty: np.ndarray, truth: np.ndarray) -> Measured:
-    value = float(spearmanr(uncertainty, truth).statistic) if len(truth) > 1 else math.nan
+    value = float(scipy.stats.spearmanr(uncertainty, truth).statistic) if len(truth) > 1 else math.nan
     return Measured(value, "one of the two is constant" if math.isnan(value) else None, len(truth))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.stats import rankdata
+import scipy  # its parts are imported when they are first used: stats takes a second
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from ...pages.palette import LIGHT
@@ -155,7 +155,7 @@ def _excess_confidence(report: EvaluationReport, scorer: str) -> np.ndarray:
     confidence, quality = report.confidence(scorer), report.quality()
     if confidence is not None:
         return confidence - quality
-    return (rankdata(-report.uncertainty(scorer)) - rankdata(quality)) / max(len(quality), 1)
+    return (scipy.stats.rankdata(-report.uncertainty(scorer)) - scipy.stats.rankdata(quality)) / max(len(quality), 1)
 
 
 def page_data(report: EvaluationReport, scorer: str | None, limit: int) -> dict[str, Any]:

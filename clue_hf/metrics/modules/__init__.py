@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...functional import check_choice
+from ...settings import check_choice
 
 
 MODULES = ("rejection", "prediction_rejection_ratio", "alignment_error", "confidence_calibration_error")

@@ -8,7 +8,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from ...errors import UserError
-from ...functional import check_choice
+from ...settings import check_choice
 
 
 BLOCKS = ("basic", "bottleneck", "preactivation")
