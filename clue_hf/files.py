@@ -21,7 +21,12 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     path = Path(path)
     temporary = path.with_name(f"{path.name}.tmp")
     try:
-        with open(temporary, "wb") as file:
+        opened = open(temporary, "wb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        error.filename = str(path)  # the name that the user knows
+        raise
+    try:
+        with opened as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

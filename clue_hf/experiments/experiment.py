@@ -198,10 +198,10 @@ class Experiment(ABC):
             if self.config.process_index == 0:
                 with writing(f"The results in {self.folder}"):
                     self._write(rows, histories)
-                self._push(len(objectives) == 1)
+                self._push(rows, len(objectives) == 1)
         return rows
 
-    def _push(self, alone: bool) -> None:
+    def _push(self, rows: list[dict[str, Any]], alone: bool) -> None:
         """Uploads the model of the objective that was asked for, not that of the baseline."""
         if not self.config.push_to_hub:
             return
@@ -213,6 +213,7 @@ class Experiment(ABC):
         try:
             push_folder(str(config.output_dir), name, private, revision, "End of training", token=token, verbose=True)
         except UserError as error:
+            print("\n" + self.table(rows))
             again = f"clue-hf push {config.output_dir} {name}"
             raise UserError(f"{error} The model is saved; to try again: {again}") from error
 

@@ -184,7 +184,7 @@ def predictive_entropy(probabilities: np.ndarray) -> np.ndarray:
     """Entropy of each row, nats. Summed in order of size: rows with the same values in other places are exact ties."""
     entropy = np.empty(len(probabilities))
     for rows in row_blocks(probabilities):
-        block = np.sort(probabilities[rows], axis=1).astype(np.float64, copy=False)
+        block = np.sort(np.ascontiguousarray(probabilities[rows]), axis=1).astype(np.float64, copy=False)
         # 0 ln 0 is 0: the least number that is not 0 has a logarithm
         logarithms = np.log(np.maximum(block, np.nextafter(0.0, 1.0)))
         entropy[rows] = np.einsum("ij,ij->i", block, logarithms)

@@ -53,7 +53,7 @@ def test_a_training_has_its_folder_for_itself_to_the_end(baseline, capsys, monke
     refused = []
     experiment = "clue_hf.experiments.experiment.Experiment"
     monkeypatch.setattr(f"{experiment}._write", lambda *_: refused.append(FileLock("out/.lock")))
-    monkeypatch.setattr(f"{experiment}._say", lambda *_: refused[0].acquire(timeout=0))
+    monkeypatch.setattr(f"{experiment}._push", lambda *_: refused[0].acquire(timeout=0))
     assert main(words) == 1  # at the end of the training the lock is still held
     assert "could not be acquired" in capsys.readouterr().err
 
