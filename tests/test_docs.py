@@ -3,17 +3,24 @@
 import dataclasses
 import importlib
 import importlib.util
+import json
 import re
 import shlex
 from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
+import clue_hf
 from clue_hf import CLUEConfig
 from clue_hf.cli.main import main
 from clue_hf.cli.parser import ConfigParser
 from clue_hf.cli.train import make_parser as train_parser
+from clue_hf.data.embedded.phrases import phrase_rows
+from clue_hf.metrics import QUALITIES
+from clue_hf.posthoc import CALIBRATORS
+from clue_hf.scorers import SCORERS
 
 
 ROOT = Path(__file__).parents[1]
@@ -116,8 +123,68 @@ def test_targets_of_make_exist():
 
 def test_python_examples_compile():
     for page in PAGES:
-        for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)):
+        for number, block in enumerate(python_blocks(page)):
             compile(block, f"{page.name} block {number}", "exec")
+
+
+def python_blocks(page):
+    return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+def test_the_first_example_runs_on_a_tiny_model(tmp_path, monkeypatch, capsys):
+    """From a pretrained model to a pipeline that abstains, with a model and data that are here."""
+    example = python_blocks(ROOT / "README.md")[0]
+    assert len([line for line in example.splitlines() if line.strip()]) <= 15
+    model = str(ROOT / "tests/fixtures/lm_polygraph/model")
+    rows = [{"en": row["source"], "fr": row["target"]} for row in phrase_rows("validation", 60)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.chdir(tmp_path)
+    for name, here in (("Helsinki-NLP/opus-mt-en-fr", model), ("Thank you very much.", rows[0]["en"])):
+        assert name in example
+        example = example.replace(name, here)
+    exec(example, {})
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 2
+    assert all(line == "I am not sure." or re.search(r" [01]\.\d+$", line) for line in printed)
+    assert (tmp_path / "out/translator/uncertainty.json").is_file()
+
+
+def test_the_examples_of_ones_own_parts_run(capsys):
+    registries, added = (SCORERS, QUALITIES, CALIBRATORS), [{"least_probable"}, {"same_length"}, {"priors"}]
+    known = [set(registry) for registry in registries]
+    try:
+        for block in python_blocks(ROOT / "docs/own_scorer.md"):
+            exec(block, {})
+        added = [
+            set(registry) - names for registry, names in zip((SCORERS, QUALITIES, CALIBRATORS), known, strict=True)
+        ]
+        assert added == [{"least_probable"}, {"same_length"}, {"priors"}]
+        assert "value=" in capsys.readouterr().out
+    finally:
+        for registry, names in zip((SCORERS, QUALITIES, CALIBRATORS), known, strict=True):
+            for name in set(registry) - names:
+                del registry[name]
+
+
+def test_examples_are_listed_and_notebooks_have_outputs():
+    files = {path.name for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".ipynb")} - {"run_all.py"}
+    assert files == set(re.findall(r"\]\(\.\./examples/([\w.]+)\)", (ROOT / "docs/get_started.md").read_text()))
+    for path in (ROOT / "examples").glob("*.ipynb"):
+        cells = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+        assert sum(bool(cell["outputs"]) for cell in cells) >= 4, path
+        assert not any(output["output_type"] == "error" for cell in cells for output in cell["outputs"]), path
+
+
+def test_the_reference_lists_every_public_name():
+    listed = re.findall(r"^::: clue_hf\.(\w+)$", (ROOT / "docs/api/index.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(set(clue_hf.__all__) - {"__version__"})
+
+
+def test_every_page_is_in_the_navigation():
+    navigation = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    listed = re.findall(r"'([\w/]+\.md)'", str(navigation))
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    assert set(listed) == {page for page in pages if not page.startswith("results/")} | {"index.md"}
 
 
 #: Pages whose tables are copied from result files line by line.
@@ -162,7 +229,7 @@ def test_the_tests_named_for_reliability_exist():
 
 #: Settings, versions, and constants of definitions: numbers that nothing measured.
 GIVEN = {"0.05", "3.4", "0.3", "0.5", "0.8", "0.9", "0.99", "1.25", "0.01", "0.0001", "2.0", "3.11", "5.22", "3.599"}
-NUMBER = r"(?<![\w.])\d+\.\d+(?![\d.]*\d)"
+NUMBER = r"(?<![\w.:])\d+\.\d+(?![\d.]*\d)"
 
 
 @cache
@@ -186,7 +253,5 @@ def test_every_figure_stands_in_the_result_file_that_is_named(page):
 
 
 def test_every_scorer_has_its_line():
-    from clue_hf.scorers import SCORERS
-
     lines = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/scorers.md").read_text(), re.MULTILINE)
     assert sorted(lines) == sorted(SCORERS)
