@@ -8,9 +8,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from learned_scores import linear_score
 
 from clue_hf import EvaluationReport
 from clue_hf.cli.main import main
+from clue_hf.models.uncertainty_file import write_uncertainty
 from clue_hf.predictors import endpoint as module
 
 
@@ -154,6 +156,18 @@ def test_texts_of_a_server_are_evaluated(server, here, capsys, api):
     printed = capsys.readouterr().out
     assert "some/model on rows.jsonl (test): 24 outputs" in printed
     assert "Entropies are over the " in printed
+
+
+def test_all_scores_that_a_server_allows(server, here, capsys):
+    assert main(words(server, "--scorers", "all")) == 0
+    assert len(outputs()[0]["samples"]) == 2
+    scorers = EvaluationReport.load("report").scorers
+    assert {"msp", "semantic_entropy", "cocoa_msp", "degree_matrix"} <= set(scorers)
+    # a learned score may be one that needs samples
+    write_uncertainty(".", learned_score=linear_score({}, single="degree_matrix").to_dict())
+    learned = ["--scorers", "learned", "--calibration", ".", "--report_dir", "learned"]
+    assert main(words(server, *learned)) == 0
+    assert EvaluationReport.load("learned").scorers == ["learned", "degree_matrix"]
 
 
 def test_every_failure_is_survived_in_order(server, here):

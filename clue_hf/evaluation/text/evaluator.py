@@ -243,14 +243,16 @@ class UncertaintyEvaluator:
     def _outside_scorers(self) -> tuple[dict[str, Scorer], dict[str, str]]:
         """The scorers of texts from elsewhere, and why one of them is not there."""
         names, similarity = list(SCORERS) if ALL in self.scorer_names else self.scorer_names, self.settings.similarity
-        scorers = {name: make_scorer(name, similarity) for name in names if name != "learned"}
-        if "learned" not in names:
-            return scorers, {}
-        if self.learned_score is not None:
-            return {**scorers, "learned": Learned(self.learned_score, similarity)}, {}
-        if not scorers:
+        learned = None if self.learned_score is None else Learned(self.learned_score, similarity)
+        unfitted = {"learned": UNFITTED} if learned is None and "learned" in names else {}
+        if len(unfitted) == len(names):
             raise UserError(f"The scorer 'learned' cannot run: {UNFITTED}.")
-        return scorers, {"learned": UNFITTED}
+        scorers = {
+            name: learned if learned is not None and name == "learned" else make_scorer(name, similarity)
+            for name in names
+            if name not in unfitted
+        }
+        return scorers, unfitted
 
     def _judged_outside(
         self,
