@@ -13,7 +13,8 @@ import time
 from typing import Any
 
 import torch
-from evaluate import MAX_NEW_TOKENS, NUM_SAMPLES, make_model
+from evaluate import MAX_NEW_TOKENS, NUM_SAMPLES
+from evaluate_models import make_model
 from measure import interleaved, ratio, write_table
 from pipeline import make_gpt2, use_words
 from transformers.utils import logging
