@@ -68,7 +68,7 @@ def make_bart(tokenizer: Any, targets: list[str]) -> BartForConditionalGeneratio
     heads = {"encoder_attention_heads": 8, "decoder_attention_heads": 8}
     end, start = tokenizer.eos_token_id, {"bos_token_id": None, "forced_eos_token_id": tokenizer.eos_token_id}
     ids = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": end, "decoder_start_token_id": end, **start}
-    model = BartForConditionalGeneration(BartConfig(BART_VOCABULARY, d_model=512, **size, **heads, **ids))
+    model = BartForConditionalGeneration(BartConfig(vocab_size=BART_VOCABULARY, d_model=512, **size, **heads, **ids))
     model.generation_config.update(no_repeat_ngram_size=3, num_beams=4, early_stopping=True, length_penalty=2.0)
     model.final_logits_bias.fill_(-30)
     for token, logit in log_frequencies(tokenizer, targets).items():
