@@ -71,7 +71,7 @@ def _deliver(store: torch.distributed.Store, work: Callable[[Item], Any], item: 
     """Sends what the work gives to the main process, an error too."""
 
     def send(*answer: Any) -> None:
-        store.set(f"result/{store.add('delivered', 1) - 1}", pickle.dumps(answer))
+        store.set(f"result/{store.add('delivered', 1) - 1}", pickle.dumps(answer))  # type: ignore[arg-type] # bytes do
 
     try:
         result = work(item)

@@ -190,9 +190,9 @@ def _loss_and_gradients(
     loss = torch.zeros((), dtype=precision, device=rows.device)
     items = torch.empty(2 + len(row_statistics), len(rows), dtype=precision, device=rows.device)
     correct = torch.empty(len(rows), dtype=torch.bool, device=rows.device)
-    products = [_Product(rows, weight, *needs[:2], dtype)]
+    products = [_Product(rows, weight, *needs[:2], dtype)]  # type: ignore[call-arg, arg-type]
     if low_rows is not None and low_weight is not None:
-        products.append(_Product(low_rows, low_weight, *needs[3:], dtype))
+        products.append(_Product(low_rows, low_weight, *needs[3:], dtype))  # type: ignore[call-arg, arg-type]
     grad_bias = torch.zeros_like(bias, dtype=precision) if bias is not None and needs[2] else None
     shift = None if bias is None else bias.to(dtype)
     chunks = list(_chunks(len(rows), chunk_size, segments))

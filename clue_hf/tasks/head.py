@@ -64,7 +64,7 @@ def _class_of(module: nn.Module) -> type:
     return own.__bases__[-1] if own.__bases__[0].__name__ == "FSDPModule" else own
 
 
-def plain_layer(head: nn.Module) -> tuple[nn.Linear | None, list[LowRank]]:
+def plain_layer(head: Any) -> tuple[nn.Linear | None, list[LowRank]]:
     """The linear layer inside an output layer, and the LoRA adapters on it; `None` where it is something else."""
     wrappers, lora = (sys.modules.get(name) for name in ("peft.utils.other", "peft.tuners.lora.layer"))
     if wrappers is not None and _class_of(head) is wrappers.ModulesToSaveWrapper:
