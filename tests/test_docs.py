@@ -159,7 +159,7 @@ def test_the_examples_of_ones_own_parts_run(capsys):
             set(registry) - names for registry, names in zip((SCORERS, QUALITIES, CALIBRATORS), known, strict=True)
         ]
         assert added == [{"least_probable"}, {"same_length"}, {"priors"}]
-        assert "value=" in capsys.readouterr().out
+        assert "'value': " in capsys.readouterr().out
     finally:
         for registry, names in zip((SCORERS, QUALITIES, CALIBRATORS), known, strict=True):
             for name in set(registry) - names:

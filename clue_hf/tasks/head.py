@@ -259,7 +259,7 @@ def _returns_what_the_head_gives(model: Any, head: nn.Linear, inputs: dict[str, 
     modes = [(module, module.training) for module in base.modules()]
     try:
         base.eval()
-        if is_sharded(base):
+        if any(isinstance(parameter, DTensor) for parameter in base.parameters()):
             model(**one)  # the first forward is when fully_shard looks for its modules: the head must be among them
         with head_replaced(base, _Constant(known)):
             returned = model(**one)["logits"].float()
