@@ -91,8 +91,8 @@ def main() -> None:
         ["statement or command", "processor time", "ratio", "loads torch", "bar", "met"],
         [row(what, seconds, torch_loaded[what]) for what in BARS],
         f"Whole processes, the start of Python included, all in one environment; medians of {rounds} interleaved "
-        f"rounds after one (ratio: to `{BASELINE}`, median of the rounds' ratios). `clue-hf score` computes 17 metrics of "
-        "1,000 rows with intervals by 2,000 resamples, which is most of its time.",
+        f"rounds after one (ratio: to `{BASELINE}`, median of the rounds' ratios). `clue-hf score` computes 17 "
+        "metrics of 1,000 rows with intervals by 2,000 resamples, which is most of its time.",
         f"imports.py --rounds {rounds}" if rounds != parser.get_default("rounds") else None,
     )
 
