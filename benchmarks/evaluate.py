@@ -124,7 +124,7 @@ def answer_requests(folder: Path) -> None:
 class Worker:
     """A process with one of the two libraries and the model loaded."""
 
-    def __init__(self, command: list[str], scorers: str, returns_memory: bool = False) -> None:
+    def __init__(self, command: list[str], scorers: str = "default", returns_memory: bool = False) -> None:
         self.scorers = scorers
         environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
         environment.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))

@@ -5,7 +5,8 @@ clue_hf beside lm-polygraph, torch-uncertainty, TRL and transformers: what they 
 
 makes an environment for each in that folder (once: some 8 GB, and a quarter of an hour or more), measures them in
 turns and writes `results/peers.md` and the tables of `docs/peers.md`. With the environments
-there it takes under a quarter of an hour on two free cores. `--sections gpt2 t5` runs a part and only prints it.
+there it takes under a quarter of an hour on two free cores. `--only metrics` (or several: `--only gpt2 t5`) makes the
+environments of that part alone, and writes it in the place of the former one: a few minutes.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from clue_hf.models.tokenizer import train_tokenizer
 
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE / "peers"))
-from class_metrics import ANSWERS, CLASSES, make_arrays  # noqa: E402
 from environments import ENVIRONMENTS, TORCH, Environments  # noqa: E402
-from page import Section, fill_page, machine, megabytes  # noqa: E402
+from metric_tables import memory_section, metrics_section  # noqa: E402
+from page import Section, fill_page, machine, megabytes, replace_sections  # noqa: E402
 
 
 #: What a user imports: environment, statement.
@@ -90,21 +91,6 @@ TRAINERS = {
 BATCH, SHORTEST, LONGEST, VOCABULARY = 8, 32, 128, 32128
 WIDTH, LAYERS, HEADS = 512, 4, 8
 TEXTS, TEXT_BATCH = 32, 16
-METRICS = {
-    "ece": "ECE, 15 bins",
-    "ece_adaptive": "ECE, equal mass",
-    "ece_classwise": "ECE, class-wise",
-    "brier": "Brier score",
-    "nll": "NLL",
-    "aurc": "AURC",
-    "augrc": "AUGRC",
-    "coverage_at_risk": "coverage at 5 % risk",
-    "risk_at_coverage": "risk at 80 % coverage",
-    "fpr95": "FPR95, out of distribution",
-    "ause": "AUSE, numbers",
-    "gaussian_nll": "Gaussian NLL, numbers",
-    "all": "all of a report",
-}
 
 
 def install_section(environments: Environments) -> Section:
@@ -265,8 +251,8 @@ def evaluate_section(environments: Environments, rounds: int) -> Section:
             OURS: [environments.python("clue-hf"), str(HERE / "evaluate.py"), "--worker", folder],
             PEER: [environments.python("lm-polygraph"), str(HERE / "evaluate_peer.py"), folder],
         }
-        memory = measure_memory(commands, [TEXT_BATCH], len(rows))[TEXT_BATCH]
-        answers = measure_time(commands, {TEXT_BATCH: rounds}, len(rows))[TEXT_BATCH]
+        memory = measure_memory(commands, "default", [TEXT_BATCH], len(rows))[TEXT_BATCH]
+        answers = measure_time(commands, "default", {TEXT_BATCH: rounds}, len(rows))[TEXT_BATCH]
     sides = (OURS, PEER)
     return Section(
         "Seven uncertainty scores and their PRR",
@@ -279,48 +265,12 @@ def evaluate_section(environments: Environments, rounds: int) -> Section:
     )  # fmt: skip
 
 
-def metrics_section(environments: Environments, rounds: int) -> Section:
-    """The same metrics of the same arrays by two libraries, in turns."""
-    libraries = {"clue_hf": "clue-hf", "torch-uncertainty": "torch-uncertainty"}
-    with tempfile.TemporaryDirectory() as folder:
-        make_arrays(Path(folder))
-        script = str(HERE / "peers/class_metrics.py")
-        workers = {
-            library: Worker([environments.python(name), script, folder, library])
-            for library, name in libraries.items()
-        }
-        answers: dict[str, dict[str, list[dict[str, Any]]]] = {}
-        for metric in METRICS:
-            answers[metric] = {library: [] for library in libraries}
-            for _ in range(rounds + 1):
-                for library, worker in workers.items():
-                    answers[metric][library].append(worker.ask(metric=metric))
-        for worker in workers.values():
-            worker.close()
-    return Section(
-        "Metrics of classifiers and regressors",
-        ["metric", *libraries, *(f"{library}, time" for library in libraries), "ratio", "ratio of processor time"],
-        [metric_row(metric, found) for metric, found in answers.items()],
-        f"{ANSWERS:,} answers of {CLASSES} classes, as many scores from within and from out of a distribution, as "
-        f"many numbers with mean and deviation; single precision. Medians of {rounds} interleaved rounds after one "
-        "(ratio: ours by theirs, median of the rounds' ratios). AURC and AUGRC: a sum over all coverages here, the "
-        "trapezoid rule there. All of a report: the number of metrics, not their value, of `classification_report` "
-        "without resamples and of the metrics of `ClassificationRoutine`.",
-    )
-
-
-def metric_row(metric: str, answers: dict[str, list[dict[str, Any]]]) -> list[str]:
-    values = [answers[library][0]["value"] for library in answers]
-    runs = {key: {name: [run[key] for run in found[1:]] for name, found in answers.items()} for key in TIMES}
-    shown = [f"{value:.6f}" if isinstance(value, float) else f"{value} metrics" for value in values]
-    times = [f"{1000 * statistics.median(found):.1f} ms" for found in runs["seconds"].values()]
-    return [METRICS[metric], *shown, *times, *(f"{ratio(runs[key], *answers):.2f}x" for key in TIMES)]
-
-
 def versions(environments: Environments) -> str:
     """What was measured."""
     told = []
-    for name in list(ENVIRONMENTS)[1:]:
+    for name in environments.names:
+        if name == "torch":
+            continue
         found = environments.distributions(name)
         beside = ("torch", "transformers", "accelerate", "lightning", "torchmetrics", "numpy")
         others = ", ".join(f"{other} {found[other].version}" for other in beside if other in found and other != name)
@@ -329,41 +279,56 @@ def versions(environments: Environments) -> str:
     return "\n".join(told)
 
 
+#: Part of the results -> the environments that it needs.
+NEEDED = {
+    "install": list(ENVIRONMENTS),
+    "count": sorted({name for name, *_ in COUNTS}),
+    "import": sorted({name for name, _ in STATEMENTS}),
+    **{kind: sorted({name for name, *_ in trainers}) for kind, trainers in TRAINERS.items()},
+    "evaluate": ["clue-hf", "lm-polygraph"],
+    "metrics": ["clue-hf", "torch-uncertainty"],
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, required=True, help="where the environments are, or are made")
     parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds of steps, imports and metrics")
     parser.add_argument("--text_rounds", type=int, default=2, help="interleaved rounds of scoring texts")
-    parser.add_argument("--sections", nargs="+", help="only these, printed and not written")
+    parser.add_argument("--only", nargs="+", metavar="PART", choices=list(NEEDED), help=", ".join(NEEDED))
     arguments = parser.parse_args()
-    environments = Environments(arguments.folder)
+    chosen = arguments.only or list(NEEDED)
+    environments = Environments(arguments.folder, {name for part in chosen for name in NEEDED[part]})
     rounds = arguments.rounds
-    sections: dict[str, Callable[[], Section]] = {
-        "install": lambda: install_section(environments),
-        "count": lambda: count_section(environments),
-        "import": lambda: import_section(environments, min(rounds, 4)),
-        "gpt2": lambda: train_section(environments, "gpt2", rounds),
-        "t5": lambda: train_section(environments, "t5", rounds),
-        "evaluate": lambda: evaluate_section(environments, arguments.text_rounds),
-        "metrics": lambda: metrics_section(environments, rounds),
+    sections: dict[str, Callable[[], list[Section]]] = {
+        "install": lambda: [install_section(environments)],
+        "count": lambda: [count_section(environments)],
+        "import": lambda: [import_section(environments, min(rounds, 4))],
+        "gpt2": lambda: [train_section(environments, "gpt2", rounds)],
+        "t5": lambda: [train_section(environments, "t5", rounds)],
+        "evaluate": lambda: [evaluate_section(environments, arguments.text_rounds)],
+        "metrics": lambda: [metrics_section(environments, rounds), memory_section(environments)],
     }
-    if unknown := set(arguments.sections or ()) - sections.keys():
-        parser.error(f"there is no section {', '.join(sorted(unknown))}: {', '.join(sections)}")
-    about, start, parts = machine(), time.perf_counter(), []
-    for name in arguments.sections or sections:
-        log(f"{name} ...")
-        parts.append(sections[name]().text())
-        print(parts[-1], flush=True)
+    about, start, made = machine(), time.perf_counter(), []
+    for part in chosen:
+        log(f"{part} ...")
+        for section in sections[part]():
+            made.append(section)
+            print(section.text(), flush=True)
     log(f"{(time.perf_counter() - start) / 60:.0f} minutes")
-    if arguments.sections:
-        return
     threads = [f"{name}={os.environ[name]}" for name in ("OMP_NUM_THREADS",) if name in os.environ]
     told = [(name, getattr(arguments, name)) for name in ("rounds", "text_rounds")]
     options = [f"--{name} {value}" for name, value in told if value != parser.get_default(name)]
+    options += [f"--only {' '.join(chosen)}"] if arguments.only else []
     command = " ".join([*threads, "python benchmarks/peers.py --folder out/peers", *options])
-    made = f"Made by `{command}` on {time.strftime('%Y-%m-%d')} ({about}).\n\n{versions(environments)}"
-    results = f"# Beside its peers\n\n{made}\n\n" + "\n".join(parts)
-    (RESULTS / "peers.md").write_text(results)
+    by = f"by `{command}` on {time.strftime('%Y-%m-%d')} ({about})."
+    file = RESULTS / "peers.md"
+    if arguments.only:
+        results = replace_sections(file.read_text(), made, f"Made again {by}")
+    else:
+        parts = "\n".join(section.text() for section in made)
+        results = f"# Beside its peers\n\nMade {by}\n\n{versions(environments)}\n\n{parts}"
+    file.write_text(results)
     page = HERE.parent / "docs/peers.md"
     page.write_text(fill_page(page.read_text(), results))
 

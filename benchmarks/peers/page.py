@@ -26,14 +26,24 @@ class Section:
         return f"## {self.title}\n\n" + "\n".join(lines) + f"\n\n{self.notes}\n"
 
 
+def replace_sections(results: str, sections: list[Section], made: str) -> str:
+    """The results with these sections in the place of the former ones, each with how it was made; new ones last."""
+    first, *others = results.rstrip("\n").split("\n## ")
+    texts = {text.partition("\n")[0]: f"## {text}\n" for text in others}
+    texts |= {section.title: f"{section.text()}\n{made}\n" for section in sections}
+    return "\n".join([f"{first}\n" if not first.endswith("\n") else first, *texts.values()])
+
+
 def fill_page(page: str, results: str) -> str:
     """The page with its tables as they are in the results, each below a comment that names its section."""
+    [made] = re.findall(r"^Made by .*$", results, re.MULTILINE)
     for section in results.split("\n## ")[1:]:
         title, _, rest = section.partition("\n")
         table = "".join(re.findall(r"^\|.*\n", rest, re.MULTILINE))
         comment = f"<!-- {title} -->\n\n"
         page = re.sub(rf"{re.escape(comment)}(?:\|.*\n)*", lambda _, text=comment + table: text, page)
-    made = re.findall(r"^Made by .*$", results, re.MULTILINE)[0]
+        for again in re.findall(r"^Made again (by .*)$", rest, re.MULTILINE):
+            made += f" {title}: made {again}"
     return re.sub(r"(<!-- Made -->\n\n).*", lambda found: found[1] + made, page)
 
 

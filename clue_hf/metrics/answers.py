@@ -22,7 +22,7 @@ PROBABILITY_FLOOR = float(np.finfo(np.float64).eps)
 #: How far a row of probabilities may be from 1 in sum: rounding of a softmax in half precision is beyond it.
 SUM_TOLERANCE = 1e-3
 #: How many probabilities a block of rows holds: they stay in the cache of a processor.
-BLOCK = 2**16
+BLOCK = 2**17
 
 
 @dataclass(frozen=True)

@@ -104,15 +104,22 @@ class EqualMassGap:
         n = len(self.gaps)
         if n == 0:
             return NAN
+        edges = equal_mass_edges(n, self.num_bins)
+        if counts is None and self.order.starts is None:
+            return mean_gap(np.diff(_from_zero(self.gaps)[edges]), n)
         if counts is None:
             size, [gaps] = self.order.sizes, self.order.group_sums(self.gaps)
         else:
             drawn = counts[self.order.rows]
             size, gaps = self.order.group_sums(drawn, drawn * self.gaps)
-        line = np.interp(
-            equal_mass_edges(n, self.num_bins), np.append(0, np.cumsum(size)), np.append(0.0, np.cumsum(gaps))
-        )
-        return mean_gap(np.diff(line), n)
+        return mean_gap(np.diff(np.interp(edges, _from_zero(size), _from_zero(gaps))), n)
+
+
+def _from_zero(numbers: np.ndarray) -> np.ndarray:
+    """The sums of the first 0, 1, ... numbers."""
+    sums = np.zeros(len(numbers) + 1)
+    np.cumsum(numbers, out=sums[1:])
+    return sums
 
 
 def equal_mass_edges(n: int, num_bins: int) -> np.ndarray:

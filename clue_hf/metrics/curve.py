@@ -45,7 +45,8 @@ class Order:
     @cached_property
     def ends(self) -> np.ndarray:
         """The last item of each group."""
-        return np.cumsum(self.sizes) - 1
+        n = len(self.rows)
+        return np.arange(n) if self.starts is None else np.append(self.starts[1:] - 1, n - 1)
 
     def running_sums(self, *arrays: np.ndarray) -> list[np.ndarray]:
         """Sums of the ranked arrays up to the end of each group of equal numbers."""

@@ -9,6 +9,7 @@ The answers are sorted once; a bootstrap resample only changes how often each co
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import Any
 
@@ -111,16 +112,16 @@ class Separation:
 
     def __init__(self, order: Order, wrong: np.ndarray) -> None:
         self.order = order
-        self.wrong = wrong[self.order.rows].astype(int)
+        self.wrong = wrong[self.order.rows] > 0
 
     def split(self, counts: np.ndarray | None = None) -> Split:
         """The answers, each counting once, or `counts` times where they are a resample."""
         if counts is None:
-            [up_to_wrong], up_to = self.order.running_sums(self.wrong), np.cumsum(self.order.sizes)
+            [up_to_wrong], up_to = self.order.running_sums(self.wrong), self.order.ends + 1
         else:
             drawn = counts[self.order.rows]
             up_to_wrong, up_to = self.order.running_sums(drawn * self.wrong, drawn)
-        return Split(self.order.values, up_to_wrong, up_to - up_to_wrong)
+        return Split(self.order.values, up_to_wrong, np.subtract(up_to, up_to_wrong, out=up_to))
 
 
 class Split:
@@ -135,16 +136,11 @@ class Split:
 
     @cached_property
     def wrong(self) -> np.ndarray:
-        return np.diff(self.up_to_wrong, prepend=0)
+        return _steps(self.up_to_wrong)
 
     @cached_property
     def right(self) -> np.ndarray:
-        return np.diff(self.up_to_right, prepend=0)
-
-    @cached_property
-    def _wrong_from(self) -> np.ndarray:
-        """How many wrong answers have each value or a larger one."""
-        return self.all_wrong - self.up_to_wrong + self.wrong
+        return _steps(self.up_to_right)
 
     @property
     def two_sided(self) -> bool:
@@ -186,18 +182,33 @@ class Split:
         """Area under the precision-recall curve of "wrong" in steps; equal uncertainties enter together."""
         if not self.two_sided:
             return NAN
-        called = self._wrong_from + (self.all_right - self.up_to_right + self.right)
-        precision = self._wrong_from / np.maximum(called, 1, out=called)
-        return float(self.wrong @ precision / self.all_wrong)
+        wrong_from, right_from = _remaining(self.up_to_wrong), _remaining(self.up_to_right)
+        called = np.add(wrong_from, right_from, out=right_from)
+        return float(self.wrong @ (wrong_from / np.maximum(called, 1, out=called)) / self.all_wrong)
 
     def false_positive_rate(self, recall: float) -> float:
         """Least share of right answers that a threshold calls uncertain which calls `recall` of the wrong ones so."""
         if not self.two_sided:
             return NAN
-        # as the uncertainty grows, fewer are called: the last value that leaves enough of the wrong ones
-        last = len(self.values) - 1 - int(np.argmax((self._wrong_from >= recall * self.all_wrong)[::-1]))
+        # the threshold may leave out so many of the wrong ones, those of the least uncertainty
+        missed = self.all_wrong - math.ceil(recall * self.all_wrong)
+        last = int(np.searchsorted(self.up_to_wrong, missed, side="right"))
         below = self.up_to_right[last - 1] if last else 0
         return float((self.all_right - below) / self.all_right)
+
+
+def _steps(sums: np.ndarray) -> np.ndarray:
+    """What each of some running sums adds to the one before."""
+    steps = sums.copy()
+    steps[1:] -= sums[:-1]
+    return steps
+
+
+def _remaining(sums: np.ndarray) -> np.ndarray:
+    """Of what running sums add up to, what is not in the one before each."""
+    remaining = np.full(len(sums), sums[-1])
+    remaining[1:] -= sums[:-1]
+    return remaining
 
 
 class Correlation:

@@ -49,10 +49,11 @@ def ood_report(
 
 
 def _stacked(uncertainty_in: Any, uncertainty_out: Any) -> tuple[np.ndarray, np.ndarray]:
-    """All uncertainties, and 1 for each from out of distribution."""
+    """All uncertainties, and whether each is from out of distribution."""
     [inside] = checked_arrays(uncertainty_in=uncertainty_in)
     [outside] = checked_arrays(uncertainty_out=uncertainty_out)
-    return np.append(inside, outside), np.append(np.zeros(len(inside)), np.ones(len(outside)))
+    uncertainty = np.append(inside, outside)
+    return uncertainty, np.arange(len(uncertainty)) >= len(inside)
 
 
 def _metrics(split: Split) -> dict[str, float]:
