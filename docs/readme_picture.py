@@ -17,13 +17,13 @@ from clue_hf import pipeline
 
 
 SENTENCES = [
-    "Could you tell me where the station is?",
+    "She bought a red car yesterday.",
     "I have never seen such a beautiful sunset.",
-    "Tom kicked the bucket before the die was cast.",
+    "I'd rather you didn't beat around the bush.",
 ]
 #: Entropy (nats) from which on a token is shaded in full.
 FULL = 2.5
-WIDTH, HEIGHT = 900, 500
+WIDTH, HEIGHT = 900, 392
 STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0; padding: 18px 22px; background: #fff; color: #1f2328; font: 17px/1.4 "DejaVu Sans", sans-serif; }
@@ -65,7 +65,7 @@ def main(model: str, min_quality: float) -> None:
     rows = "".join(map(row, SENTENCES, answers))
     legend = (
         f'<div class="legend">entropy of each token, from 0 <i></i> to {FULL:g} nats; confidence: quality to expect '
-        f"(chrF); abstains where a mean quality of {min_quality:g} is not certified</div>"
+        f"(chrF); abstains above the uncertainty that is certified for a mean quality of {min_quality:g}</div>"
     )
     picture = Path(__file__).with_name("images") / "readme.png"
     with tempfile.TemporaryDirectory() as folder:
