@@ -1,11 +1,13 @@
 """Runs the scripts and notebooks of this folder on small offline data: `make examples`.
 
-Scripts run as they are, notebooks in a kernel; a cell or script that fails ends it. With `--keep` the outputs of the
-notebooks are written back to them.
+Scripts run as they are, notebooks in a kernel; a cell or script that fails ends it. Names of examples run these alone.
+With `--keep` the outputs of notebooks are written back to them. The notebook of the translator takes a real model and
+data from the environment: `MODEL=Helsinki-NLP/opus-mt-en-fr PAIRS=pairs.jsonl`.
 """
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -30,7 +32,8 @@ ARGUMENTS = {"fine_tune_t5": [TINY, DATA / "pairs.jsonl"], "judge_texts": [DATA 
 def main(keep: bool, names: list[str]) -> None:
     os.chdir(ROOT)
     write_data()
-    os.environ.update(HF_HUB_OFFLINE="1", MODEL=TINY, PAIRS=str(DATA / "en_fr.jsonl"))
+    for name, value in {"HF_HUB_OFFLINE": "1", "MODEL": TINY, "PAIRS": str(DATA / "en_fr.jsonl")}.items():
+        os.environ.setdefault(name, value)
     for path in sorted([*HERE.glob("*.py"), *HERE.glob("*.ipynb")]):
         if path.name == Path(__file__).name or (names and path.stem not in names):
             continue
@@ -56,9 +59,11 @@ def execute(path: Path, keep: bool) -> None:
 
 def write_data() -> None:
     """Pairs of phrases, and outputs of the tiny model as another system would deliver them."""
-    DATA.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(DATA.parent, ignore_errors=True)  # a calibration does not write over a model
+    DATA.mkdir(parents=True)
     rows = phrase_rows("validation", 400)
-    write("pairs.jsonl", [{"source": row["source"], "target": row["target"]} for row in rows])
+    shifted = phrase_rows("shifted", 400)  # constructions that the model has not seen: there is something to learn
+    write("pairs.jsonl", [{"source": row["source"], "target": row["target"]} for row in shifted])
     write("en_fr.jsonl", [{"en": row["source"], "fr": row["target"]} for row in rows])
     model, tokenizer = load_text_model(TINY), load_tokenizer(TINY)
     sources = [str(row["source"]) for row in rows]

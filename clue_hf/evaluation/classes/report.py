@@ -13,6 +13,7 @@ from ...metrics import paired_classification_differences
 from ...metrics.content import ReportContent
 from ...posthoc import Calibrator, load_calibrator
 from ...predictors.classes import ClassPredictions
+from ..answering import answering
 from ..prediction_report import Line, PredictionReport
 from ..report import Differences
 from .selection import page_data
@@ -138,7 +139,10 @@ class ClassificationReport(PredictionReport[ClassPredictions]):
 
     def _page_content(self, limit: int) -> dict[str, Any]:
         first = (f"{self.metrics['n']:,}", "examples", f"{len(self.names):,} classes")
-        return {"tiles": self.tiles(first), "summary": self.sentences(), "data": page_data(self, limit)}
+        known = self.raw if self.calibrated is None else self.calibrated
+        advice = answering(known.uncertainty, known.right, "uncertainty", noun="answers", measure="accuracy")
+        content = {"tiles": self.tiles(first), "summary": self.sentences(), "data": page_data(self, limit)}
+        return {**content, "advice": advice}
 
     def sentences(self) -> list[str]:
         raw, metrics, n = self.raw, self.metrics["raw"], self.metrics["n"]

@@ -11,6 +11,7 @@ import numpy as np
 from ...metrics.registry import format_metric
 from ...pages import environment
 from ...pages.environment import Tile, metric_tile
+from ..answering import answering
 from .measures import RIGHT_OR_WRONG
 from .selection import best_scorer, colour_index, grouped_scorers, metric_value, ordered_scorers, page_data
 
@@ -60,6 +61,7 @@ def write_page(
         path,
         "text",
         description={name: value for name, value in report.description.items() if name != "signature"},
+        advice=answering(report.uncertainty(scorer), report.quality(), scorer) if scorer else None,
         tiles=_tiles(report, scorer),
         summary=_summary(report, scorer),
         metrics=report.metrics,
