@@ -37,7 +37,7 @@ from typing import Any
 
 import torch
 from evaluate_models import MODELS
-from measure import peak_above, serve, write_table
+from measure import Ratio, peak_above, ratio, serve, write_table
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from transformers.utils import logging
 
@@ -49,6 +49,9 @@ from clue_hf.scorers import DEFAULT_SCORERS
 
 HERE = Path(__file__).resolve().parent
 NUM_SAMPLES, MAX_NEW_TOKENS = 10, 32
+#: How many times as fast as lm-polygraph, at least: T5 with the seven scores, everything else.
+T5_AT_LEAST, AT_LEAST = 5.0, 3.0
+MEMORY_AT_MOST = 0.33
 #: The scores by the value of `--scorers`: their names in our library, and what a table calls them.
 SCORERS = {"default": (list(DEFAULT_SCORERS), "Seven uncertainty scores"), "all": (["all"], "All uncertainty scores")}
 OURS, PEER = "clue_hf", "lm-polygraph"
@@ -251,6 +254,15 @@ def times_faster(seconds: dict[str, list[float]]) -> str:
     return f"{statistics.median(ratios):.1f}x{spread}"
 
 
+def bars(what: str, at_least: float, answers: dict[str, list[dict[str, Any]]], memory: dict[str, int]) -> list[Ratio]:
+    """By the wall, since both sides took turns on the same cores."""
+    seconds = {name: [answer["seconds"] for answer in given] for name, given in answers.items()}
+    return [
+        Ratio(f"{what}, texts per second: {OURS} / {PEER}", ratio(seconds, PEER, OURS), at_least=at_least),
+        Ratio(f"{what}, memory: {OURS} / {PEER}", memory[OURS] / memory[PEER], at_most=MEMORY_AT_MOST),
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer_python", help="Python of lm-polygraph's environment, or `auto` to make one")
@@ -291,10 +303,10 @@ def main() -> None:
     words = "a tokenizer trained on them" if arguments.tokenizer is None else "the T5 tokenizer"
     model = MODELS[arguments.model][1] if arguments.model in MODELS else Path(arguments.model).name
     words = words if arguments.model in MODELS else "its own tokenizer"
-    options = [] if arguments.scorers == "default" else [f"--scorers {arguments.scorers}"]
-    options += [] if arguments.model == "t5" else [f"--model {Path(arguments.model).name}"]
-    parts = ["evaluate", *(["all"] if arguments.scorers == "all" else []), Path(arguments.model).name]
-    first = answers[arguments.batch_sizes[0]]
+    told = [Path(word).name if Path(word).exists() else word for word in sys.argv[1:]]
+    size, name = arguments.batch_sizes[0], Path(arguments.model).name
+    parts = ["evaluate", *(["all"] if arguments.scorers == "all" else []), name]
+    first = answers[size]
     write_table(
         "_".join(parts).removesuffix("_t5"),
         f"{SCORERS[arguments.scorers][1]} and their PRR",
@@ -315,7 +327,13 @@ def main() -> None:
                 agreement(first[OURS][-1], first[PEER][-1]),
             ]
         ),
-        " ".join(["evaluate.py", *options]),
+        " ".join(["evaluate.py", *told]),
+        bars(
+            f"{SCORERS[arguments.scorers][1].lower()}, {name}, batch size {size}",
+            T5_AT_LEAST if (arguments.model, arguments.scorers) == ("t5", "default") else AT_LEAST,
+            first,
+            memory[size],
+        ),
     )
 
 

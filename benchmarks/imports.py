@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from measure import ratio, write_table
+from measure import Ratio, ratio, write_table
 
 
 BASELINE = "from transformers import Seq2SeqTrainer"
@@ -94,6 +94,11 @@ def main() -> None:
         f"rounds after one (ratio: to `{BASELINE}`, median of the ratios). `clue-hf score` computes 17 metrics of "
         "1,000 rows with intervals by 2,000 resamples, which is most of its time.",
         f"imports.py --rounds {rounds}" if rounds != parser.get_default("rounds") else None,
+        ratios=[
+            Ratio(f"`{what}` / `{BASELINE}`, time", ratio(seconds, what, BASELINE), at_most=bar)
+            for what, bar in BARS.items()
+            if isinstance(bar, float)
+        ],
     )
 
 

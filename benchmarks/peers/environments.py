@@ -17,11 +17,13 @@ TORCH = "torch==2.13.0"
 #: Environment -> what pip is told to install, beside torch.
 ENVIRONMENTS = {
     "torch": "",
-    "transformers": "transformers[torch]==5.22.2",
+    "transformers": "transformers[torch]==5.23.0",
     "trl": "trl==1.16.0",
     # without scikit-learn, here as its own extra asks for it, most of it cannot be imported
     "torch-uncertainty": "torch-uncertainty[cpu]==0.13.0 scikit-learn!=1.6.0,<1.7",
     "lm-polygraph": "lm-polygraph==0.7.0",
+    "uqlm": "uqlm==0.6.7",
+    "probly": "probly==0.3.0",  # the newest for Python 3.11
     "clue-hf": "clue-hf",
 }
 

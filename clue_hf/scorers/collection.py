@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.utils.rnn import pad_sequence
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils.logging import tqdm
 
 from ..errors import UserError
-from ..inputs.text import IGNORED, encode_sources, encode_targets
 from ..kernels.fused_linear import Temperature
 from ..models.kind import unwrap
 from ..models.mc_dropout import active_dropout
@@ -27,8 +25,9 @@ from ..tasks import TextTask
 from ..tasks.head import is_sharded
 from .by_similarity import compare_texts
 from .collected import Batch, Collected, CollectionSettings, ScoredText
-from .decoding import Decoder, by_source, decoder_start
+from .decoding import Decoder, by_source
 from .processors import decodes_plainly, processor_settings
+from .reading import Reader, model_inputs, repeated
 from .sampling import sampler, stream_seed, warper
 from .similarity import load_similarity
 from .truth import truth_question
@@ -38,8 +37,6 @@ from .truth import truth_question
 OUTPUT = -1
 #: Settings of `generate` for a greedy text.
 GREEDY = {"do_sample": False, "num_beams": 1}
-#: What a context holds beside the inputs of a teacher-forced pass.
-BESIDE_INPUTS = ("prompts", "source_ids")
 
 
 class Collector:
@@ -74,7 +71,7 @@ class Collector:
         self.model, self.tokenizer = model, with_padding(tokenizer)
         self.needs, self.settings, self.temperature = needs, settings or CollectionSettings(), temperature
         self.task = TextTask(model, tokenizer=self.tokenizer)
-        self.is_seq2seq = self.task.kind == "seq2seq"
+        self.reader = Reader(model, self.tokenizer, self.task.kind, self.settings)
         self._own_loop: bool | None = None
         threshold, device = self.settings.similarity_threshold, unwrap(model).device
         self.similarities = {name: load_similarity(name, threshold, device) for name in similarities}
@@ -103,7 +100,7 @@ class Collector:
         The sources as batches of similar length, which pad little. `first_row` is the number of the first source where
         these are part of more, `batch_size` by default that of the settings.
         """
-        prompts, cut = self._encode_sources(list(sources))
+        prompts, cut = self.reader.encode_sources(list(sources))
         order = sorted(range(len(sources)), key=lambda row: len(prompts[row]))
         size = batch_size or self.settings.batch_size
         parts = (order[start : start + size] for start in range(0, len(order), size))
@@ -123,7 +120,7 @@ class Collector:
         was_training = self.model.training
         self.model.eval()
         try:
-            context = self._read(batch.prompts)
+            context = self.reader.read(batch.prompts)
             if targets is not None:
                 collected = [Collected(text) for text in self._score(context, self._target_tokens(targets))]
             else:
@@ -142,7 +139,7 @@ class Collector:
         was_training = self.model.training
         self.model.eval()
         try:
-            context = self._read(batch.prompts)
+            context = self.reader.read(batch.prompts)
             self._check_streamable(context, batch)
             decoder, seeds = self._decoder(batch, greedy=True)
             steps = []
@@ -183,7 +180,7 @@ class Collector:
         for entry, prompt in zip(collected, batch.prompts, strict=True):
             entry.source_tokens = len(prompt)
         if references is not None:
-            self._add_references(collected, context, self._encode_targets(references))
+            self._add_references(collected, context, self.reader.encode_targets(references))
         if "unconditional" in self.needs:
             for entry, values in zip(collected, self._unconditional(outputs), strict=True):
                 entry.unconditional = values
@@ -200,7 +197,7 @@ class Collector:
     def reference_tokens(self, batch: Batch, references: Sequence[str]) -> tuple[torch.Tensor, ...]:
         """What the output layer is applied to for each token of the references, the tokens, and their rows."""
         self.model.eval()
-        inputs = self._teacher_forced(self._read(batch.prompts), self._encode_targets(references))
+        inputs = self.reader.teacher_forced(self.reader.read(batch.prompts), self.reader.encode_targets(references))
         hidden, labels, place = self.task.head_inputs(self.model, inputs)
         return hidden, labels, torch.tensor(batch.rows, device=place.device)[place]
 
@@ -208,20 +205,22 @@ class Collector:
     def pooled_references(self, batch: Batch, references: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """The mean over each reference's tokens of what the output layer is applied to; the same without sources."""
         self.model.eval()
-        tokens, nothing = self._encode_targets(references), [self._empty_source()] * len(references)
-        with_source, without = (self._pooled(self._read(prompts), tokens) for prompts in (batch.prompts, nothing))
+        tokens, nothing = self.reader.encode_targets(references), [self.reader.empty_source()] * len(references)
+        with_source, without = (
+            self._pooled(self.reader.read(prompts), tokens) for prompts in (batch.prompts, nothing)
+        )
         return with_source, without
 
     @torch.no_grad()
     def reference_logits(self, batch: Batch, references: Sequence[str]) -> torch.Tensor:
         """The model's own logits, whatever the temperature, for each token of the references: (tokens, vocabulary)."""
         self.model.eval()
-        inputs = self._teacher_forced(self._read(batch.prompts), self._encode_targets(references))
+        inputs = self.reader.teacher_forced(self.reader.read(batch.prompts), self.reader.encode_targets(references))
         return self.task.logits(self.model, *self.task.split_labels(self.model, inputs))
 
     def output_logits(self, prompt: list[int], tokens: list[int]) -> torch.Tensor:
         """The logits that each token of an output was chosen from: (tokens, vocabulary)."""
-        inputs = self._teacher_forced(self._read([prompt]), [tokens])
+        inputs = self.reader.teacher_forced(self.reader.read([prompt]), [tokens])
         return self.task.logits(self.model, *self.task.split_labels(self.model, inputs), self.temperature)
 
     def _generated(self, context: dict[str, Any], batch: Batch) -> list[Collected]:
@@ -241,7 +240,7 @@ class Collector:
     def _has_own_loop(self, context: dict[str, Any]) -> bool:
         """Whether [`Decoder`] can take the place of `generate`; tested once."""
         if self._own_loop is None:
-            trial = self._teacher_forced(context, [[self.tokenizer.pad_token_id]] * len(context["prompts"]))
+            trial = self.reader.teacher_forced(context, [[self.tokenizer.pad_token_id]] * len(context["prompts"]))
             inputs, _ = self.task.split_labels(self.model, trial)
             plain = decodes_plainly(self.model) and not is_sharded(self.model)
             self._own_loop = plain and self.task.may_fuse(self.model, inputs)
@@ -280,7 +279,7 @@ class Collector:
 
     def _unconditional(self, outputs: list[list[int]]) -> list[np.ndarray]:
         """ln p(y_t | y_<t) of each output under the empty source."""
-        nothing = self._read([self._empty_source()] * len(outputs))
+        nothing = self.reader.read([self.reader.empty_source()] * len(outputs))
         return [scored.log_probability for scored in self._score(nothing, outputs)]
 
     def _ask_for_truth(self, collected: list[Collected], batch: Batch) -> None:
@@ -291,7 +290,7 @@ class Collector:
         ]
         questions, answers = map(list, zip(*asked, strict=True))
         try:
-            scored = self._score(self._read(questions), answers)
+            scored = self._score(self.reader.read(questions), answers)
         except IndexError as error:  # an embedding of positions that has come to its end
             limit = getattr(unwrap(self.model).config, "max_position_embeddings", "")
             raise UserError(
@@ -319,9 +318,9 @@ class Collector:
         count = self.settings.num_samples
         seeds = [seed for prompt in batch.prompts for seed in self._sample_seeds(prompt, count)]
         draw = sampler(seeds, self.model.device, self.temperature, **self._sampling())
-        repeated = self._repeated(context, count)
-        tokens = self._generate(repeated, {**GREEDY, "logits_processor": draw})
-        [samples] = self._describe(repeated, tokens, [self.temperature])
+        more = repeated(context, count)
+        tokens = self._generate(more, {**GREEDY, "logits_processor": draw})
+        [samples] = self._describe(more, tokens, [self.temperature])
         for number, entry in enumerate(collected):
             entry.samples = samples[number * count : (number + 1) * count]
 
@@ -331,37 +330,14 @@ class Collector:
     def _sampling(self) -> dict[str, Any]:
         return self.settings.sampling
 
-    @staticmethod
-    def _repeated(context: dict[str, Any], count: int) -> dict[str, Any]:
-        """Every prompt `count` times in a row."""
-        tensors = {name: value for name, value in context.items() if isinstance(value, torch.Tensor)}
-        repeated: dict[str, Any] = {name: value.repeat_interleave(count, 0) for name, value in tensors.items()}
-        repeated["prompts"] = [prompt for prompt in context["prompts"] for _ in range(count)]
-        if "encoder_outputs" in context:
-            hidden = context["encoder_outputs"].last_hidden_state.repeat_interleave(count, 0)
-            repeated["encoder_outputs"] = BaseModelOutput(hidden)
-        return repeated
-
-    def _read(self, prompts: list[list[int]]) -> dict[str, Any]:
-        """The prompts as the model needs them: encoded once for all that follows, or padded on the left."""
-        inputs = self._read_ids(prompts)
-        if not self.is_seq2seq:
-            return inputs
-        ids, encoder = inputs.pop("input_ids"), unwrap(self.model).get_encoder()
-        encoded = encoder(input_ids=ids, attention_mask=inputs["attention_mask"])
-        return {**inputs, "source_ids": ids, "encoder_outputs": encoded}
-
-    def _read_ids(self, prompts: list[list[int]]) -> dict[str, Any]:
-        return {**self._padded_inputs(prompts, left=not self.is_seq2seq), "prompts": prompts}
-
     def _generate(self, context: dict[str, Any], settings: dict[str, Any]) -> list[list[int]]:
         """Token ids of a text per prompt, the end token included, the prompt left out."""
-        inputs = {name: value for name, value in context.items() if name not in BESIDE_INPUTS}
+        inputs = model_inputs(context)
         if "encoder_outputs" in inputs:
             inputs["input_ids"] = context["source_ids"]  # not encoded again, but read by encoder_no_repeat_ngram_size
             # a copy, because generate expands its inputs in place
             inputs["encoder_outputs"] = BaseModelOutput(inputs["encoder_outputs"].last_hidden_state)
-        start = 1 if self.is_seq2seq else context["input_ids"].shape[1]
+        start = 1 if self.reader.is_seq2seq else context["input_ids"].shape[1]
         tokens = self.model.generate(
             **inputs,
             max_length=start + self.settings.max_new_tokens,  # beside the model's own, max_new_tokens makes it warn
@@ -382,7 +358,9 @@ class Collector:
         """The same by each of several temperatures (`None`: the model's own)."""
         if not self.settings.mc_samples:
             return self._describe(context, outputs, temperatures)
-        inputs = self._read_ids(context["prompts"]) if self.is_seq2seq else context  # the encoder's dropout counts too
+        inputs = (
+            self.reader.read_ids(context["prompts"]) if self.reader.is_seq2seq else context
+        )  # the encoder's dropout counts too
         with active_dropout(self.model, self.settings.seed):
             return self._describe(inputs, outputs, temperatures, self.settings.mc_samples)
 
@@ -394,10 +372,9 @@ class Collector:
         passes: int = 1,
     ) -> list[list[ScoredText]]:
         """Log-probability and entropy of each token by each temperature, from a teacher-forced pass."""
-        inputs, with_flatness = self._teacher_forced(context, outputs), "flatness" in self.needs
+        inputs, with_flatness = self.reader.teacher_forced(context, outputs), "flatness" in self.needs
         described = self.task.describe_each(self.model, inputs, temperatures, passes, with_flatness)
-        # where the labels of each row begin: a causal model reads the prompt before them, and predicts one ahead
-        starts = [0 if self.is_seq2seq else len(prompt) - 1 for prompt in context["prompts"]]
+        starts = self.reader.label_starts(context)
         return [
             [
                 self._scored_text(tokens, row[start : start + len(tokens)])
@@ -408,33 +385,9 @@ class Collector:
 
     def _pooled(self, context: dict[str, Any], outputs: list[list[int]]) -> np.ndarray:
         """The mean over the tokens of each output of what the output layer is applied to: (outputs, features)."""
-        hidden, _, row = self.task.head_inputs(self.model, self._teacher_forced(context, outputs))
+        hidden, _, row = self.task.head_inputs(self.model, self.reader.teacher_forced(context, outputs))
         sums = hidden.new_zeros(len(outputs), hidden.shape[1], dtype=torch.float64).index_add_(0, row, hidden.double())
         return (sums / row.bincount(minlength=len(outputs)).clamp(min=1).unsqueeze(1)).cpu().numpy()
-
-    def _teacher_forced(self, context: dict[str, Any], outputs: list[list[int]]) -> dict[str, Any]:
-        """Model inputs that have the outputs as labels; a causal model reads prompt and output as one text."""
-        if self.is_seq2seq:
-            inputs = {name: value for name, value in context.items() if name not in BESIDE_INPUTS}
-            # as generate begins; what a model makes of labels may depend on how they end (mBART)
-            start = decoder_start(unwrap(self.model))
-            read = self._padded([[start, *tokens[:-1]] for tokens in outputs], self.tokenizer.pad_token_id)
-            return {**inputs, "decoder_input_ids": read, "labels": self._padded(outputs, IGNORED)}
-        pairs = list(zip(context["prompts"], outputs, strict=True))
-        inputs = self._padded_inputs([prompt + tokens for prompt, tokens in pairs])
-        labels = [[IGNORED] * len(prompt) + tokens for prompt, tokens in pairs]
-        return {**inputs, "labels": self._padded(labels, IGNORED)}
-
-    def _padded_inputs(self, rows: list[list[int]], left: bool = False) -> dict[str, torch.Tensor]:
-        """Token ids and their attention mask."""
-        mask = self._padded([[1] * len(row) for row in rows], 0, left)
-        return {"input_ids": self._padded(rows, self.tokenizer.pad_token_id, left), "attention_mask": mask}
-
-    def _padded(self, rows: list[list[int]], filler: int, left: bool = False) -> torch.Tensor:
-        """The rows filled up to the longest of them, and to at least 1."""
-        tensors = [torch.tensor(row or [filler], dtype=torch.long) for row in rows]
-        side = "left" if left else "right"
-        return pad_sequence(tensors, batch_first=True, padding_value=filler, padding_side=side).to(self.model.device)
 
     def _scored_text(self, tokens: list[int], described: np.ndarray) -> ScoredText:
         ended = bool(tokens) and tokens[-1] in self._end_tokens()
@@ -455,20 +408,5 @@ class Collector:
             ends = self.tokenizer.eos_token_id
         return set(ends) if isinstance(ends, (list, tuple)) else {ends}
 
-    def _encode_sources(self, texts: list[str]) -> tuple[list[list[int]], list[bool]]:
-        if not texts:
-            return [], []
-        prefix, limit = self.settings.source_prefix, self.settings.max_source_length
-        encoded, cut = encode_sources(self.tokenizer, texts, prefix, limit)
-        return [prompt or self._empty_source() for prompt in encoded], cut
-
-    def _encode_targets(self, targets: Sequence[str]) -> list[list[int]]:
-        return encode_targets(self.tokenizer, list(targets), self.settings.max_new_tokens, self.task.kind)[0]
-
     def _target_tokens(self, targets: Sequence[str | list[int]]) -> list[list[int]]:
-        return [self._encode_targets([text])[0] if isinstance(text, str) else list(text) for text in targets]
-
-    def _empty_source(self) -> list[int]:
-        text = self.settings.source_prefix if self.settings.pmi_source == "prefix" else ""
-        start = self.tokenizer.bos_token_id
-        return self.tokenizer(text)["input_ids"] or [self.tokenizer.eos_token_id if start is None else start]
+        return [self.reader.encode_targets([text])[0] if isinstance(text, str) else list(text) for text in targets]

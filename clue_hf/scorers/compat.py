@@ -118,7 +118,7 @@ class PolygraphCollector(Collector):
     def _first_tokens(self, context: dict[str, Any], outputs: list[list[int]]) -> list[np.ndarray]:
         """The first two tokens of each output, described under the lowered end token."""
         beginnings = [tokens[:MIN_NEW_TOKENS] for tokens in outputs]
-        inputs, labels = self.task.split_labels(self.model, self._teacher_forced(context, beginnings))
+        inputs, labels = self.task.split_labels(self.model, self.reader.teacher_forced(context, beginnings))
         logits, kept = self.task.logits(self.model, inputs, labels), labels[labels != -100]
         for end in self._end_tokens():
             logits[:, end] = logits.min(-1).values
@@ -134,7 +134,7 @@ class PolygraphCollector(Collector):
         if len(read) < len(tokens):
             read = tokens
         ids = torch.tensor([read], device=self.model.device)
-        decoder = {"decoder_input_ids": ids} if self.is_seq2seq else {}
+        decoder = {"decoder_input_ids": ids} if self.reader.is_seq2seq else {}
         logits = self.model(input_ids=ids, **decoder)["logits"][0, -len(tokens) :]
         late = logits.float().log_softmax(-1)[range(len(tokens)), tokens].double().cpu().numpy()
         late[:1] = 0

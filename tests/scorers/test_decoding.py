@@ -80,7 +80,7 @@ def test_the_loop_agrees_with_a_pass_over_the_finished_texts(kind, monkeypatch):
     collector, found = collect(kind)
     assert collector._own_loop
     batch = collector.plan(SENTENCES)[0]
-    context = collector._read(batch.prompts)
+    context = collector.reader.read(batch.prompts)
     for choice in range(4):
         texts = [found[row].samples[choice] for row in batch.rows]
         scored = collector._score(context, [text.tokens for text in texts])
@@ -168,7 +168,7 @@ def test_published_settings_run_in_the_loop_with_the_probabilities_of_a_pass_ove
     entries = collector.collect(SENTENCES)
     assert collector._own_loop
     batch = collector.plan(SENTENCES)[0]
-    context = collector._read(batch.prompts)
+    context = collector.reader.read(batch.prompts)
     for choose_text in (lambda entry: entry.output, lambda entry: entry.samples[1]):
         texts = [choose_text(entries[row]) for row in batch.rows]
         for one, two in zip(texts, collector._score(context, [text.tokens for text in texts]), strict=True):

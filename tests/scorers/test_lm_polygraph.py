@@ -150,7 +150,7 @@ def collected_from(trained, samples, compat=None):
     for batch in collector.plan(RECORDED["sources"][: len(samples["tokens"])]):
         for row, prompt, entry in zip(batch.rows, batch.prompts, collector.collect_batch(batch), strict=True):
             tokens = samples["tokens"][row]
-            entry.samples = collector._score(collector._read([prompt] * len(tokens)), tokens)
+            entry.samples = collector._score(collector.reader.read([prompt] * len(tokens)), tokens)
             entries[row] = entry
     entries = [entries[row] for row in range(len(entries))]
     compare_texts(entries, collector.similarities)
