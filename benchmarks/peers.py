@@ -245,7 +245,7 @@ TRAIN_NOTES = {
 def evaluate_section(environments: Environments, rounds: int) -> Section:
     """Seven scores and PRR, a small version of `evaluate.py`."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = argparse.Namespace(data=None, tokenizer=None, examples=TEXTS)
+        settings = argparse.Namespace(model="t5", data=None, tokenizer=None, examples=TEXTS)
         rows = prepare(Path(folder), settings)
         commands = {
             OURS: [environments.python("clue-hf"), str(HERE / "evaluate.py"), "--worker", folder],

@@ -205,7 +205,7 @@ def main() -> None:
         return
     about = machine()
     with tempfile.TemporaryDirectory() as folder:
-        prepare(Path(folder), argparse.Namespace(data=None, tokenizer=None, examples=arguments.texts))
+        prepare(Path(folder), argparse.Namespace(model="t5", data=None, tokenizer=None, examples=arguments.texts))
         found = measure(Path(folder), arguments.rounds, arguments.steps)
     rows, ups = [], {}
     for what, runs in found.items():
