@@ -36,6 +36,7 @@ from ..kernels.fused_linear import (
 from ..kernels.largest import argmax_rows
 from ..models.kind import unwrap
 from ..tasks.head import head_replaced, read_head
+from .cache import roomy_cache
 from .processors import Processors
 
 
@@ -233,11 +234,11 @@ class Decoder:
         state: dict[str, Any] = {"attention_mask": mask}
         if "encoder_outputs" in context:
             state["encoder_outputs"] = BaseModelOutput(context["encoder_outputs"].last_hidden_state)
-            parts = (DynamicCache(config=self.base.config), DynamicCache(config=self.base.config))
-            state["past_key_values"] = EncoderDecoderCache(*parts)
+            caches = (roomy_cache(self.base.config), DynamicCache(config=self.base.config))
+            state["past_key_values"] = EncoderDecoderCache(*caches)
             ids = torch.full((len(mask), 1), decoder_start(self.base), device=self.device)
         else:
-            state["past_key_values"], ids = DynamicCache(config=self.base.config), context["input_ids"]
+            state["past_key_values"], ids = roomy_cache(self.base.config), context["input_ids"]
             state["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)
         hidden = self._forward(state, ids)[source]
         state["tokens"], state["source_ids"] = ids, context.get("source_ids", ids)
@@ -300,12 +301,7 @@ class Decoder:
                 state[name] = state[name][rows]
         if "encoder_outputs" in state:  # only its shape is read once the cross-attention is cached
             state["encoder_outputs"] = BaseModelOutput(state["encoder_outputs"].last_hidden_state[rows])
-        cache = state["past_key_values"]
-        parts = [cache]
-        if isinstance(cache, EncoderDecoderCache):
-            parts = [cache.self_attention_cache, cache.cross_attention_cache]
-        for layer in (layer for part in parts for layer in part.layers):
-            layer.keys, layer.values = layer.keys.index_select(0, rows), layer.values.index_select(0, rows)
+        state["past_key_values"].reorder_cache(rows)
 
 
 def by_source(steps: list[Step], counts: list[int]) -> list[list[tuple[list[int], np.ndarray]]]:
