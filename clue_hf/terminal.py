@@ -86,10 +86,7 @@ def run_command(command: Callable[[Sequence[str]], Result | int], argv: Sequence
         result = command(argv)
     if isinstance(result, int):
         return result
-    try:
-        print(result.json() if as_json else result.table if quiet else result.text(), flush=True)
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more is written at the exit
+    print(result.json() if as_json else result.table if quiet else result.text())
     return 0
 
 

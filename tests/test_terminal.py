@@ -82,10 +82,11 @@ def test_warnings_that_a_user_can_do_nothing_about_are_left_out():
     assert [str(entry.message) for entry in seen] == ["Something else."]
 
 
-def test_a_reader_that_leaves_early_is_no_error():
-    shell = f"{sys.executable} -m clue_hf.cli.main configs --json | head -c 1; echo ${{PIPESTATUS[0]}}"
+@pytest.mark.parametrize("words", ["configs --json", "--help", "card --help"])
+def test_a_reader_that_leaves_early_is_no_error(words):
+    shell = f"{sys.executable} -m clue_hf.cli.main {words} | head -c 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("{0\n", "")
+    assert (done.stdout[1:], done.stderr) == ("0\n", "")
 
 
 def test_listing_the_configs_needs_no_torch():

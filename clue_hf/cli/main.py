@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import select
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -50,8 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if arguments is None else arguments)
     if not argv or argv[0] in ("-h", "--help"):
         listing = "\n".join(f"  {name:10s} {purpose}" for name, purpose in COMMANDS.items())
-        print(HELP.format(commands=listing))
-        return 0
+        return run(lambda _: print(HELP.format(commands=listing)) or 0, [])
     name = argv[0]
     if name not in COMMANDS:
         near = did_you_mean(name, COMMANDS)
@@ -62,17 +63,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(command: Callable[[Sequence[str]], Result | int], argv: Sequence[str]) -> int:
     """Runs the function of a command, and prints its result; returns the exit code."""
     try:
-        return run_command(command, argv)
+        try:
+            return run_command(command, argv)
+        finally:
+            sys.stdout.flush()
     except UserError as error:
         return _failed(2, f"clue-hf: error: {error}")
     except KeyboardInterrupt as interruption:
         return _failed(130, f"\nclue-hf: interrupted; {interruption}")
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and _reader_left():
+            return 0
         if isinstance(error, OSError) and error.errno in DISK_ERRORS:
             path = "" if error.filename is None else f": {str(error.filename)[:200]!r}"
             return _failed(2, f"clue-hf: error: {error.strerror}{path}")
         advice = "clue-hf: this is a bug in clue-hf; please report it with the lines above."
         return _failed(1, f"{traceback.format_exc()}{advice}")
+
+
+def _reader_left() -> bool:
+    """Whether the reader of stdout, such as `head`, has seen enough: then nothing more is written."""
+    poll, stdout = select.poll(), sys.stdout.fileno()
+    poll.register(stdout, 0)
+    left = any(event & select.POLLERR for _, event in poll.poll(0))
+    if left:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stdout)
+    return left
 
 
 def _failed(code: int, message: str) -> int:
