@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import textwrap
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field, fields
@@ -200,8 +201,9 @@ class CLUEConfig(Seq2SeqTrainingArguments, ScriptSettings):
         self._take_script_settings(script_settings)
         if not torch.accelerator.is_available():
             self.dataloader_pin_memory = False
-            if self.bf16:
-                self.use_cpu = True  # transformers requires it, though there is no other device
+            if self.bf16 or "LOCAL_RANK" in os.environ:
+                # transformers requires it, of several processes too, though there is no other device
+                self.use_cpu = True
         if self.ddp_find_unused_parameters is None:
             # the fused head uses the output weight outside the wrapped forward, where DDP's search does not look
             self.ddp_find_unused_parameters = False

@@ -31,9 +31,10 @@ def pytest_configure(config):
 
 
 #: The files that take longest, first: a worker that ends with one of them leaves the other without anything to do.
-LONG = ("distributed/test_distributed", "evaluation/text/test_page", "reliability/test_mangled_files",
-        "cli/test_compare_texts", "cli/test_train", "test_classification_training", "hub/test_endpoint",
-        "hub/test_push", "cli/test_evaluate_classes", "evaluation/classes/test_class_page", "test_trainer",
+LONG = ("test_commands_of_docs", "distributed/test_distributed", "evaluation/text/test_page",
+        "reliability/test_mangled_files", "cli/test_compare_texts", "cli/test_train", "test_classification_training",
+        "hub/test_endpoint", "hub/test_push", "cli/test_evaluate_classes", "evaluation/classes/test_class_page",
+        "test_trainer",
         "evaluation/text/test_plots", "reliability/test_secrets", "evaluation/text/test_page_looks",
         "evaluation/text/test_evaluator", "reliability/test_kinds")  # fmt: skip
 

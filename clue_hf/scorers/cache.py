@@ -16,6 +16,8 @@ ROOM = 16
 class RoomyLayer(DynamicLayer):
     """Writes new keys and values behind the others, in place; when its room is used up it moves to a larger one."""
 
+    keys: torch.Tensor
+    values: torch.Tensor
     _rooms: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def update(

@@ -146,10 +146,12 @@ def test_train_py_offline_says_what_to_do_in_seconds(here):
 
 
 @pytest.mark.distributed
-def test_two_processes(here, capfd):
+def test_two_processes(here, capfd, monkeypatch):
+    """They find each other where there is no accelerator, without being told of it."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert main(words(num_processes="2", model_name_or_path="nobody/nothing")) == 2
     capfd.readouterr()
-    code = main(words(num_processes="2", quality="bleu"))
+    code = main(words(num_processes="2", quality="bleu", use_cpu=None))
     output, errors = capfd.readouterr()
     assert code == 0, errors[-3000:]
     assert output.count("| clue (alpha 0.9) | test") == 1
