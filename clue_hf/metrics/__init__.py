@@ -2,7 +2,12 @@
 
 from .answers import CheckedAnswers, checked_answers
 from .bootstrap import bootstrap_interval, cluster_mean_interval, paired_bootstrap
-from .calibration import alignment_error, calibration_intervals, confidence_calibration_error
+from .calibration import (
+    alignment_error,
+    calibration_intervals,
+    confidence_calibration_error,
+    confidence_calibration_interval,
+)
 from .classification import (
     adaptive_calibration_error,
     binary_flip,
@@ -108,6 +113,7 @@ __all__ = [
     "classwise_calibration_error",
     "cluster_mean_interval",
     "confidence_calibration_error",
+    "confidence_calibration_interval",
     "conformal_interval_report",
     "corpus_quality",
     "corpus_quality_interval",

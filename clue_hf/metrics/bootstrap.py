@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 
 from .arrays import checked_arrays
 from .measured import NAN, Measured, difference_p_value
+
+
+#: Counts that are multiplied with a table at once.
+SUMMED = 2**17
 
 
 def bootstrap_interval(
@@ -112,6 +116,13 @@ def multiplicities(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
         yield np.bincount(rows, minlength=n)
 
 
+def blocks_of_counts(n: int, resamples: int, seed: int, size: int) -> Iterator[np.ndarray]:
+    """How often each resample draws each row, for as many resamples at once as have about `size` counts together."""
+    drawn = multiplicities(n, resamples, seed)
+    while block := list(islice(drawn, max(1, size // max(n, 1)))):
+        yield np.array(block)
+
+
 def cluster_mean_interval(
     sums: Any, counts: Any, resamples: int = 2000, level: float = 0.95, seed: int = 0
 ) -> Measured:
@@ -141,8 +152,10 @@ def cluster_mean_interval(
 def resampled_sums(table: np.ndarray, resamples: int, seed: int) -> np.ndarray:
     """Sum of the rows of a table over each resample of them, as `(resamples, columns)`; nan without rows."""
     totals = np.full((resamples, table.shape[1]), NAN)
-    for index, counts in enumerate(multiplicities(len(table), resamples, seed)):
-        totals[index] = counts @ table
+    first = 0
+    for counts in blocks_of_counts(len(table), resamples, seed, SUMMED):
+        totals[first : first + len(counts)] = counts @ table
+        first += len(counts)
     return totals
 
 

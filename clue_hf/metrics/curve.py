@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from copy import copy
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -74,22 +75,25 @@ class Qualities:
 
 
 class Items:
-    """The items that a metric is about: each once, or `counts` times where they are a resample."""
+    """
+    The items that a metric is about: each once, or `counts` times where they are a resample. With the counts of
+    several resamples, (resamples, n), every number here and of their [`Curve`] is an array of one for each resample.
+    """
 
     def __init__(self, qualities: Qualities, counts: np.ndarray | None = None) -> None:
         self.qualities, self.counts, self.n = qualities, counts, len(qualities.values)
-        if self.n == 0:
-            self.mean = self.least = self.largest = NAN
-            return
-        values = qualities.values
-        self.mean = float(values.mean() if counts is None else counts @ values / self.n)
-        drawn = values if counts is None else values[counts > 0]
-        self.least, self.largest = float(drawn.min()), float(drawn.max())
+        values, self.mean, self.least, self.largest = qualities.values, NAN, NAN, NAN
+        if self.n and counts is None:
+            self.mean, self.least, self.largest = float(values.mean()), float(values.min()), float(values.max())
+        elif self.n and counts is not None:
+            self.mean = counts @ values / self.n
+            self.least = np.where(counts, values, np.inf).min(-1)
+            self.largest = np.where(counts, values, -np.inf).max(-1)
 
     @property
-    def equal(self) -> bool:
+    def equal(self) -> Any:
         """Whether the qualities are equal up to rounding: an order of rounding errors is not a ranking."""
-        largest = max(abs(self.least), abs(self.largest))
+        largest = np.maximum(np.abs(self.least), np.abs(self.largest))
         return self.n == 0 or self.largest - self.least <= ROUNDING * largest
 
     @cached_property
@@ -104,7 +108,7 @@ class Curve:
     def __init__(self, items: Items, order: Order) -> None:
         self.items, self.scale = items, items.qualities.scale
         self.sums = _sums(items, order)
-        self._gains: dict[int, float] = {}
+        self._gains: dict[int, Any] = {}
 
     @cached_property
     def steps(self) -> np.ndarray:
@@ -114,12 +118,12 @@ class Curve:
     @cached_property
     def kept(self) -> np.ndarray:
         """Mean quality of the k most certain items, k = 1..n."""
-        return self.items.mean + self.scale * self.steps
+        return np.expand_dims(self.items.mean, -1) + self.scale * self.steps
 
-    def gain(self, rejections: int) -> float:
+    def gain(self, rejections: int) -> Any:
         """Area minus mean quality, the mean of S(k) / k over k = n-R+1..n, in units of `scale`."""
         if rejections not in self._gains:
-            self._gains[rejections] = float(self.steps[self.items.n - rejections :].mean())
+            self._gains[rejections] = self.steps[..., self.items.n - rejections :].mean(-1)
         return self._gains[rejections]
 
 
@@ -131,15 +135,18 @@ def curve(uncertainty: np.ndarray, quality: np.ndarray) -> Curve:
 def _sums(items: Items, order: Order) -> np.ndarray:
     """S(k) in units of `scale`: each item adds the deviation of its tie group's mean quality from the mean quality."""
     totals = items.qualities.scaled[order.rows]
-    counts = None if items.counts is None else items.counts[order.rows]
+    counts = None if items.counts is None else np.take(items.counts, order.rows, -1)
     if counts is not None:
         totals = totals * counts
     if order.starts is not None:
-        totals = np.add.reduceat(totals, order.starts)
-        counts = order.sizes if counts is None else np.add.reduceat(counts, order.starts)
+        totals = np.add.reduceat(totals, order.starts, -1)
+        counts = order.sizes if counts is None else np.add.reduceat(counts, order.starts, -1)
     # one group of all has exactly the mean: a constant score gains exactly nothing
-    mean = totals.sum() / max(items.n, 1)
-    steps = totals - mean if counts is None else np.repeat(totals / np.maximum(counts, 1) - mean, counts)
-    sums = np.cumsum(steps, out=steps)
-    sums[-1:] = 0.0  # deviations from the mean sum to zero
+    mean = totals.sum(-1, keepdims=True) / max(items.n, 1)
+    steps = totals - mean
+    if counts is not None:
+        steps = totals / np.maximum(counts, 1) - mean
+        steps = np.repeat(steps.ravel(), counts.ravel()).reshape(*steps.shape[:-1], items.n)
+    sums = np.cumsum(steps, -1, out=steps)
+    sums[..., -1:] = 0.0  # deviations from the mean sum to zero
     return sums

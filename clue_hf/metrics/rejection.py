@@ -168,7 +168,7 @@ class Formula:
         risk (`bool`): Whether it is about the risk, 1 - quality, and so needs a quality in [0, 1].
     """
 
-    compute: Callable[[Curve, float], float]
+    compute: Callable[[Curve, float], Any]
     rejections: int = 0
     varied: bool = False
     risk: bool = False
@@ -208,17 +208,23 @@ class RejectionMetric:
     def __call__(self, curve: Curve) -> float:
         return NAN if self.reason(curve.items) else float(self.formula.compute(curve, self.number))
 
+    def of_resamples(self, curve: Curve) -> np.ndarray:
+        """Its value on each of several resamples of items on which it is defined."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values = self.formula.compute(curve, self.number)
+        return np.where(curve.items.equal, NAN, values) if self.formula.varied else values
+
 
 def _rejections(items: Items, max_rejection: float) -> int:
     """R, the number of points on the curve: 0..R-1 items rejected."""
     return int(max_rejection * items.n)
 
 
-def _area(curve: Curve, max_rejection: float) -> float:
+def _area(curve: Curve, max_rejection: float) -> Any:
     return curve.items.mean + curve.scale * curve.gain(_rejections(curve.items, max_rejection))
 
 
-def _area_minmax(curve: Curve, max_rejection: float) -> float:
+def _area_minmax(curve: Curve, max_rejection: float) -> Any:
     items = curve.items
     value_range = items.largest - items.least
     # the range first: a quality of 5e-324 has no reciprocal
@@ -226,28 +232,28 @@ def _area_minmax(curve: Curve, max_rejection: float) -> float:
     return (items.mean - items.least) / value_range + gain
 
 
-def _ratio(curve: Curve, max_rejection: float) -> float:
+def _ratio(curve: Curve, max_rejection: float) -> Any:
     rejections = _rejections(curve.items, max_rejection)
     return curve.gain(rejections) / curve.items.best.gain(rejections)
 
 
-def _e_aurc(curve: Curve, _: float) -> float:
+def _e_aurc(curve: Curve, _: float) -> Any:
     return curve.scale * (curve.items.best.gain(curve.items.n) - curve.gain(curve.items.n))
 
 
-def _augrc(curve: Curve, _: float) -> float:
+def _augrc(curve: Curve, _: float) -> Any:
     n = curve.items.n
-    return (1 - curve.items.mean) * (n + 1) / (2 * n) - curve.scale * curve.sums.sum() / n**2
+    return (1 - curve.items.mean) * (n + 1) / (2 * n) - curve.scale * curve.sums.sum(-1) / n**2
 
 
-def _risk_at_coverage(curve: Curve, coverage: float) -> float:
+def _risk_at_coverage(curve: Curve, coverage: float) -> Any:
     kept = max(1, math.ceil(coverage * curve.items.n * (1 - ROUNDING)))  # 0.07 * 100 is 7.000000000000001
-    return 1 - curve.kept[kept - 1]
+    return 1 - curve.kept[..., kept - 1]
 
 
-def _coverage_at_risk(curve: Curve, risk: float) -> float:
-    safe = np.flatnonzero(curve.kept >= 1 - risk - ROUNDING)
-    return (safe[-1] + 1) / curve.items.n if len(safe) else 0.0
+def _coverage_at_risk(curve: Curve, risk: float) -> Any:
+    safe, n = curve.kept >= 1 - risk - ROUNDING, curve.items.n
+    return np.where(safe.any(-1), (n - safe[..., ::-1].argmax(-1)) / n, 0.0)
 
 
 FORMULAS = {

@@ -2,6 +2,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from clue_hf.metrics import (
     Measured,
@@ -10,6 +12,7 @@ from clue_hf.metrics import (
     calibration_intervals,
     cluster_mean_interval,
     confidence_calibration_error,
+    confidence_calibration_interval,
 )
 
 
@@ -122,3 +125,18 @@ def test_names_of_examples_do_not_matter_and_input_is_checked():
     for interval in calibration_intervals([], [], [], [], [], resamples=5).values():
         assert (interval.n, interval.undefined) == (0, 5)
         assert math.isnan(interval.value)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.integers(0, 1)), max_size=40), st.integers(1, 15))
+def test_the_interval_of_the_confidence_is_that_of_the_bootstrap(rows, num_bins):
+    confidence, correct = np.array(rows, dtype=float).reshape(-1, 2).T
+    fast = confidence_calibration_interval(confidence, correct, num_bins, resamples=30, seed=3)
+
+    def metric(*drawn):
+        return confidence_calibration_error(*drawn, num_bins=num_bins)
+
+    slow = bootstrap_interval(metric, confidence, correct, resamples=30, seed=3)
+    np.testing.assert_allclose(
+        [fast.value, fast.low, fast.high], [slow.value, slow.low, slow.high], rtol=1e-9, atol=1e-12
+    )
+    assert (fast.n, fast.reason) == (slow.n, slow.reason)

@@ -13,10 +13,9 @@ import scipy  # its parts are imported when they are first used: stats takes a s
 
 from ...metrics import (
     Measured,
-    bootstrap_interval,
     calibration_intervals,
     cluster_mean_interval,
-    confidence_calibration_error,
+    confidence_calibration_interval,
     corpus_quality_interval,
     has_corpus_score,
     is_right_or_wrong,
@@ -156,7 +155,7 @@ def _quality(examples: Sequence[Example], columns: Columns, resamples: int) -> d
     texts = read_texts(examples) if any(map(has_corpus_score, columns.qualities)) else None
     return {
         name: {
-            "mean": bootstrap_interval(np.mean, values, resamples=resamples),
+            "mean": cluster_mean_interval(values, np.ones(len(values)), resamples),
             "corpus": corpus_quality_interval(name, *texts, resamples=resamples)
             if texts and has_corpus_score(name)
             else cluster_mean_interval(100 * values, np.ones(len(values)), resamples),
@@ -201,7 +200,7 @@ def _scorers(columns: Columns, quality: str, resamples: int) -> dict[str, dict[s
         report["confidence_ece"] = (
             Measured(math.nan, "too few examples to fit a confidence", len(values))
             if confidence is None
-            else bootstrap_interval(confidence_calibration_error, confidence, values, resamples=resamples)
+            else confidence_calibration_interval(confidence, values, resamples=resamples)
         )
         if is_right_or_wrong(values):
             report |= right_or_wrong_report(uncertainty, values, confidence, resamples)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from scipy import sparse
 
 from ..answers import CheckedAnswers, checked_answers
 from ..arrays import checked_arrays
-from ..bootstrap import check_options, measured_columns, multiplicities
+from ..bootstrap import blocks_of_counts, check_options, measured_columns
 from ..calibration import EqualMassGap, equal_width_bins
 from ..classification import ClassGaps, debiased_error, flip_outcomes, flip_rates
 from ..curve import Order, Qualities
@@ -190,9 +189,7 @@ def _measure(model: _Model, resamples: int, level: float, seed: int) -> dict[str
 def _blocks(n: int, resamples: int, seed: int) -> Iterator[np.ndarray | None]:
     """How often each example counts: first `None` for once each, then `(rows, n)`, a row for each resample."""
     yield None
-    drawn = multiplicities(n, resamples, seed)
-    while block := list(islice(drawn, max(1, BLOCK // max(n, 1)))):
-        yield np.array(block)
+    yield from blocks_of_counts(n, resamples, seed, BLOCK)
 
 
 #: Some metrics for each row of counts.

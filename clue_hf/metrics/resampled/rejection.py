@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import rejection_arrays
-from ..bootstrap import measure_rows
+from ..bootstrap import blocks_of_counts, check_options, measured_columns
 from ..curve import Curve, Items, Order, Qualities
 from ..measured import NAN, Measured, paired_differences
 from ..rejection import RejectionMetric, named_metric, rejection_metrics
@@ -21,6 +21,9 @@ from ..rejection import RejectionMetric, named_metric, rejection_metrics
 
 #: What [`paired_rejection_differences`] compares.
 PAIRED_METRICS = ("prr", "prr_0.5", "rejection_area", "aurc", "augrc", "mean_quality")
+
+#: Counts of items whose curves are made at once: their arrays stay in the cache.
+BLOCK = 2**15
 
 
 def rejection_report(uncertainty: Any, quality: Any, **options: Any) -> dict[str, Measured]:
@@ -148,17 +151,17 @@ def measure_rejection(
     seed: int,
 ) -> dict[str, dict[str, Measured]]:
     """Every metric of scorers that judge the same items, all checked."""
+    check_options(resamples, level)
     items = Items(qualities)
     reasons = {name: metric.reason(items) for name, metric in metrics.items()}
-
-    def values(counts: np.ndarray | None) -> dict[tuple[str, str], float]:
-        drawn = items if counts is None else Items(qualities, counts)
-        curves = {scorer: Curve(drawn, order) for scorer, order in orders.items()}
-        return {
-            (scorer, name): NAN if reasons[name] else metric(curve)
-            for scorer, curve in curves.items()
-            for name, metric in metrics.items()
-        }
-
-    measured = measure_rows(values, items.n, lambda key: reasons[key[1]], resamples, level, seed)
+    defined = {name: metric for name, metric in metrics.items() if reasons[name] is None}
+    first = {scorer: Curve(items, order) for scorer, order in orders.items()}
+    columns = {(scorer, name): [metric(curve)] for scorer, curve in first.items() for name, metric in metrics.items()}
+    for counts in blocks_of_counts(items.n, resamples, seed, BLOCK):
+        drawn = Items(qualities, counts)
+        for scorer, order in orders.items():
+            curve = Curve(drawn, order)
+            for name, metric in defined.items():
+                columns[scorer, name].extend(metric.of_resamples(curve))
+    measured = measured_columns(columns, items.n, lambda key: reasons[key[1]], resamples, level)
     return {scorer: {name: measured[scorer, name] for name in metrics} for scorer in orders}
