@@ -228,7 +228,8 @@ def test_the_tests_named_for_reliability_exist():
 
 
 #: Settings, versions, and constants of definitions: numbers that nothing measured.
-GIVEN = {"0.05", "3.4", "0.3", "0.5", "0.8", "0.9", "0.99", "1.25", "0.01", "0.0001", "2.0", "3.11", "3.12", "5.22", "3.599"}
+GIVEN = {"0.05", "3.4", "0.3", "0.5", "0.8", "0.9", "0.99", "1.25", "0.01", "0.0001", "2.0", "3.11", "3.12", "5.22",
+         "3.599"}  # fmt: skip
 NUMBER = r"(?<![\w.:])\d+\.\d+(?![\d.]*\d)"
 
 
