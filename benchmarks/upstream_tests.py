@@ -33,16 +33,16 @@ FORMER = ("GlueDataset", "GlueDataTrainingArguments")
 TESTS = ("tests/trainer/test_trainer*.py", "tests/trainer/test_training_args.py")
 #: Why tests fail with ours on purpose: what their error says, and their names.
 REASONS = {
-    "No `training_args.bin` is written: it is a pickle that holds `hub_token`. The tests look for the file; without "
-    "that they pass.": (
+    "No `training_args.bin` is written: it is a pickle that contains `hub_token`. The tests check for the file and "
+    "pass without this check.": (
         "False is not true",
         ("test_save_checkpoints", "test_load_best_model_at_end", "test_load_best_model_from_safetensors"),
     ),
-    "A checkpoint is not resumed with another batch size, unless `allow_config_change` is set; stock warns.": (
+    "A checkpoint cannot be resumed with another batch size unless `allow_config_change` is set; stock warns.": (
         "was trained with another per_device_train_batch_size",
         ("test_resume_training_with_different_batch_size", "test_compare_trainer_and_checkpoint_args_logging"),
     ),
-    "The list of callbacks holds those of `CLUETrainer`, too.": (
+    "The list of callbacks also contains those of `CLUETrainer`.": (
         "Lists differ",
         (
             "test_custom_callback_added_at_init",
@@ -50,12 +50,12 @@ REASONS = {
             "test_printer_callback_when_tqdm_disabled",
         ),
     ),
-    "A file `.lock` stays in `output_dir`, by which a second training there is refused. The tests count the files.": (
+    "A file `.lock` stays in `output_dir`; it prevents a second training run there. The tests count the files.": (
         "Error: ",
         ("test_save_best_checkpoint", "test_best_model_checkpoint_behavior"),
     ),
-    "Where there is no checkpoint, the error has other words.": ("False is not true", ("test_can_resume_training",)),
-    "Training ends after `max_nonfinite_steps` steps in a row whose gradients are not finite; stock goes on.": (
+    "If there is no checkpoint, the error message differs.": ("False is not true", ("test_can_resume_training",)),
+    "Training stops after `max_nonfinite_steps` consecutive steps with non-finite gradients; stock continues.": (
         "consecutive steps",
         ("test_logging_inf_nan_filter",),
     ),
@@ -178,9 +178,9 @@ def write(counts: list[list[str]], rows: list[list[str]]) -> None:
         ["file", "tests", "stock passes", "of these ours passes"],
         [*counts, total],
         f"Installed: transformers {transformers.__version__}. What stock fails or skips needs a GPU, the network, or "
-        "packages that are not installed. Many of the tests train toy modules that return a loss of their own; that "
-        "loss is trained then, by a subclass, and the rest of `CLUETrainer` is what is tested. The tests that fare "
-        "differently:\n\n" + "\n".join(table),
+        "packages that are not installed. Many of the tests train toy modules that return their own loss. For "
+        "these, a subclass trains that loss, and the tests check the rest of `CLUETrainer`. The tests with different "
+        "outcomes:\n\n" + "\n".join(table),
         "upstream_tests.py --checkout PATH --stand_ins",
     )
 

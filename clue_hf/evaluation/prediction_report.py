@@ -90,8 +90,9 @@ class PredictionReport(SavedReport, Generic[Predictions]):
         """How the prediction sets or intervals were made."""
         fitted = Conformal.from_dict(next(iter(self.description["conformal"].values())))
         return (
-            f"{fitted.name}, fitted on {fitted.n:,} calibration rows to hold the truth of a new row like them with a "
-            f"probability of at least {fitted.coverage:g}, over all rows. Groups of rows may have more or less."
+            f"{fitted.name}, fitted on {fitted.n:,} calibration rows to contain the true value of a similar new row "
+            f"with a probability of at least {fitted.coverage:g}, over all rows. The coverage of single groups may be "
+            "higher or lower."
         )
 
     @abstractmethod

@@ -189,8 +189,8 @@ class ComparedView:
         seeds = "1 seed" if self.seeds == 1 else f"{self.seeds} seeds"
         return (
             f"Means over {seeds} with 95 % intervals over seeds and examples; *: differs from "
-            f"{self.baseline} (paired bootstrap, Holm, p < 0.05). Time (the processor's, where it does the work) and "
-            f"peak memory relative to {self.baseline}'s."
+            f"{self.baseline} (paired bootstrap, Holm, p < 0.05). Time (CPU time without an accelerator) and peak "
+            f"memory are relative to {self.baseline}."
         )
 
     @property

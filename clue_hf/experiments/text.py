@@ -58,7 +58,7 @@ class TextExperiment(Experiment):
     definitions: ClassVar = metric_definitions(REFERENCE_COLUMNS, "text")
     family = "text"
     reading = (
-        "Error and uncertainty are nats per reference token; gap = error - uncertainty (above 0: too sure);\n"
+        "Error and uncertainty are nats per reference token; gap = error - uncertainty (above 0: overconfident);\n"
         "alignment error and token ECE are 0 for a perfectly calibrated model."
     )
     task = "language models"
@@ -185,17 +185,17 @@ class TextExperiment(Experiment):
         subject = f"{row['objective']} on {row['split']}"
         if abs(gap) <= WELL_CALIBRATED * error:
             return f"{subject}: error and uncertainty agree to {abs(gap):.3f} nats. There is nothing to calibrate."
-        direction = "too sure" if gap > 0 else "too unsure"
+        direction = "overconfident" if gap > 0 else "underconfident"
         meaning = f"{subject}: {direction} by {abs(gap):.3f} nats per token, {abs(gap) / error:.0%} of its error."
         if "+" in row["objective"]:
-            return f"{meaning} A token calibrator was fitted on the validation data, from which this split differs."
+            return f"{meaning} A token calibrator was fitted on the validation data, which differs from this split."
         temperature = (
-            "A temperature fitted after training corrects that and leaves all outputs as they are: "
+            "A temperature fitted after training corrects this without changing any output: "
             "--token_calibrator auto here, or clue-hf calibrate."
         )
         if gap > 0 and row["objective"] != "clue":
-            return f"{meaning} {temperature} Training with CLUE lowers it too, and may cost some quality."
-        return f"{meaning} {temperature}" + ("" if gap > 0 else " More weight on CLUE's square would add to it.")
+            return f"{meaning} {temperature} Training with CLUE also reduces it, but may cost some quality."
+        return f"{meaning} {temperature}" + ("" if gap > 0 else " More weight on the squared gap would increase it.")
 
     def _quality_metrics(self, prediction: Any) -> dict[str, float]:
         texts = [self._decode(tokens) for tokens in (prediction.predictions, prediction.label_ids)]
@@ -288,8 +288,8 @@ class TextExperiment(Experiment):
             "": {"quality": self.quality, **self.headings(REFERENCE_COLUMNS), "mean_quality": f"mean {self.quality}"},
             "PRR by scorer: 1 is as good as knowing the quality, 0 is useless": every("prr"),
             "Raw area under the rejection curve, which depends on the quality": every("rejection_area"),
-            "Difference of the raw area to the baseline: the part of a better ranking": every("area_ranking"),
-            "Difference of the raw area to the baseline: the part of a better quality": every("area_quality"),
+            "Difference of the raw area from the baseline: the part due to ranking": every("area_ranking"),
+            "Difference of the raw area from the baseline: the part due to quality": every("area_quality"),
         }
 
     def measure(self, view: str, outcomes: Callable[[str], Outcome], resamples: int) -> dict[str, Measured]:

@@ -71,7 +71,7 @@ class CardResults:
         self.report, self.baseline, self.items = report, baseline, ITEMS[report.kind]
         self.count = f"{report.metrics['n']:,} {self.items}"
         # the description has the data as `name (config, split)`
-        data = one_line(report.description.get("data") or "data of its own")
+        data = one_line(report.description.get("data") or "unnamed data")
         match = re.fullmatch(r"(.+) \(([^()]*)\)", data)
         name, parts = (match[1], match[2]) if match else (data, "")
         self.data, self.split = without_folders(name), parts.rsplit(", ", 1)[-1]

@@ -189,7 +189,7 @@ def test_tokens_are_calibrated_after_training(here, capsys):
     assert before["uncertainty"] != pytest.approx(after["uncertainty"], rel=1e-3)
     temperature = read_uncertainty("out")["token_calibrator"]["temperature"]
     assert f"Token calibrator: temperature, T = {temperature:.3f}, fitted on" in printed
-    assert re.search("clue.* on test: (too (sure|unsure) by|error and uncertainty agree)", printed)
+    assert re.search("clue.* on test: ((over|under)confident by|error and uncertainty agree)", printed)
     # evaluate finds the same
     options = [
         "--scorers",
@@ -209,11 +209,11 @@ def test_tokens_are_calibrated_after_training(here, capsys):
 
 
 @pytest.mark.parametrize(("gap", "objective", "answer"), [
-    (0.5, "ce", "too sure by 0.500 nats per token, 50% of its error. A temperature .* Training with CLUE"),
-    (0.5, "clue", "too sure .* A temperature fitted after training"),
-    (-0.5, "clue", "too unsure .* would add to it"),
+    (0.5, "ce", "overconfident by 0.500 nats per token, 50% of its error. A temperature .* Training with CLUE"),
+    (0.5, "clue", "overconfident .* A temperature fitted after training"),
+    (-0.5, "clue", "underconfident .* would increase it"),
     (0.01, "ce", "There is nothing to calibrate"),
-    (-0.5, "ce + temperature", "too unsure .* from which this split differs"),
+    (-0.5, "ce + temperature", "underconfident .* which differs from this split"),
 ])  # fmt: skip
 def test_what_a_gap_means(gap, objective, answer):
     rows = [{"objective": objective, "split": "test", "gap": gap, "error": 1.0}]

@@ -157,7 +157,7 @@ def test_the_card_says_so(baked):
     renew_card(Path("baked"), "me/baked")
     text = Path("baked/README.md").read_text()
     assert f"divided by T = {baked.temperature:.4g}" in text
-    assert f"on {baked.certified_rows} rows that fitted nothing" in text
+    assert f"on {baked.certified_rows} rows that were not used for fitting" in text
     before, after = (baked.metrics[when]["alignment_error"].value for when in ("before", "after"))
     line = next(line for line in text.splitlines() if line.startswith("| alignment error"))
     assert f" {before:.3f} [" in line

@@ -24,7 +24,7 @@ def predicted(output):
 # ---- evaluation ----
 
 
-@case(EVALUATION, "`evaluate()` of T5, one batch", seq2seq=True, note="`eval_error` and others beside it")
+@case(EVALUATION, "`evaluate()` of T5, one batch", seq2seq=True, note="also reports `eval_error` and other metrics")
 def t5(side):
     return measured(trainer_of(side, "t5").evaluate())
 
@@ -50,7 +50,7 @@ def loss_of_seven(side, batch_size):
 
 
 @case(EVALUATION, "`eval_loss` over several batches", seq2seq=True, truth=lambda side: loss_of_seven(side, 7),
-      ours="the mean over all tokens; stock takes the mean of the batches' means, whatever their numbers of "
+      ours="the mean over all tokens; stock averages the means of the batches, regardless of their numbers of "
       "tokens")  # fmt: skip
 def batches(side):
     return loss_of_seven(side, 2)
@@ -146,7 +146,7 @@ def tokens_of_raw(side):
 
 
 @case(EVALUATION, "raw texts in `evaluate` and `predict`", seq2seq=True, truth=tokens_of_raw,
-      ours="tokenised as the training data is; stock needs tokens")  # fmt: skip
+      ours="tokenised like the training data; stock needs tokens")  # fmt: skip
 def raw(side):
     trainer = trainer_of(side, "t5", processing_class=TOKENIZER, data_collator=None, eval_dataset=None)
     return measured(trainer.evaluate(raw_texts())), trainer.predict(raw_texts()).label_ids
@@ -191,7 +191,7 @@ def predict_without_passes(side):
 
 
 @case(PREDICTIONS, "regressor: the shape is `(rows,)`", truth=lambda side: (4,),
-      ours="that of the labels, so that `predictions - labels` is what it says; stock has `(rows, 1)`")  # fmt: skip
+      ours="the shape of the labels, so `predictions - labels` does not broadcast; stock has `(rows, 1)`")  # fmt: skip
 def predict_numbers(side):
     data = classes("numbers")
     return np.shape(side.trainer(make_bert("numbers"), **data).predict(data["eval_dataset"]).predictions)
@@ -333,6 +333,7 @@ def continued_prompts(side):
 
 
 @case(GENERATION, "causal model", seq2seq=True, truth=continued_prompts,
-      ours="what has no label is the prompt, what follows it is returned; stock continues the targets")  # fmt: skip
+      ours="tokens without a label are the prompt, and its continuation is returned; stock continues the "
+      "targets")  # fmt: skip
 def causal(side):
     return generated(side, "gpt2", call={"max_new_tokens": 4})[0][:, :4]

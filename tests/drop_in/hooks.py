@@ -146,7 +146,7 @@ def events(side):
 
 
 @case(HOOKS, "`trainer.callback_handler.callbacks`",
-      ours="holds callbacks of our own beside those of stock")  # fmt: skip
+      ours="also contains the callbacks of `CLUETrainer`")  # fmt: skip
 def callback_list(side):
     return [type(callback).__name__ for callback in side.trainer(make_model("gpt2")).callback_handler.callbacks]
 
@@ -195,7 +195,7 @@ def search(side):
     return best.hyperparameters, best.objective
 
 
-@case(HOOKS, "`peft_config`", truth=lambda side: 2, ours="as in TRL: an adapter is added; stock has no such argument")
+@case(HOOKS, "`peft_config`", truth=lambda side: 2, ours="as in TRL, an adapter is added; stock has no such argument")
 def peft_config(side):
     from peft import LoraConfig
 
@@ -244,7 +244,7 @@ def mean_of_tokens(side):
 
 @case(DATA, "the same with GPT-2", truth=mean_of_tokens,
       ours="the mean over the predicted tokens, as the model computes it; stock also counts the first token of each "
-      "row for it, which nothing predicts")  # fmt: skip
+      "row, which is not predicted")  # fmt: skip
 def gpt2_collator(side):
     return all_tokens(side, "gpt2")
 
@@ -318,7 +318,7 @@ def padded_by_hand(side):
 
 
 @case(DATA, "labels of unequal lengths with `processing_class` alone", seq2seq=True, truth=padded_by_hand,
-      ours="padded as by `DataCollatorForSeq2Seq`; stock pads the inputs alone, and fails")  # fmt: skip
+      ours="padded as by `DataCollatorForSeq2Seq`; stock pads only the inputs and fails")  # fmt: skip
 def padded_labels(side):
     return result(
         side.trained(make_model("t5"), **{**texts("t5"), "data_collator": None, "processing_class": TOKENIZER})
@@ -337,7 +337,7 @@ def raw(side):
 
 
 @case(DATA, "a batch without a single label", truth=lambda side: [(0.0, 1)] * 3,
-      ours="adds nothing to the loss, and is counted as `skipped_batches`; in stock the loss is NaN")  # fmt: skip
+      ours="adds nothing to the loss and is counted in `skipped_batches`; in stock, the loss is NaN")  # fmt: skip
 def no_labels(side):
     data = datasets.Dataset.from_list([{"input_ids": [5, 6, 7], "labels": [-100] * 3}] * 8)
     trainer = side.trained(make_model("gpt2"), train_dataset=data, data_collator=PAD, logging_nan_inf_filter=False)

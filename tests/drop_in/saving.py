@@ -28,7 +28,7 @@ def positions(side):
 
 
 @case(ARGUMENTS, "`TrainingArguments` as `args`", seq2seq=True,
-      note="converted; what they do not have, the objective too, has `CLUEConfig`'s default")  # fmt: skip
+      note="converted; settings that they lack, such as the objective, have the default of `CLUEConfig`")  # fmt: skip
 def stock_arguments(side):
     args = Seq2SeqTrainingArguments(str(side.folder), learning_rate=1e-3, use_cpu=True, report_to="none", max_steps=2)
     trainer = side.trainer(make_model("t5"), args=args, **texts("t5"))
@@ -104,7 +104,8 @@ def saved(side):
 
 
 @case(SAVING, "`training_args.bin`", seq2seq=True, truth=lambda side: False,
-      ours="a pickle that holds `hub_token`: not written; the settings are in training_settings.json")  # fmt: skip
+      ours="not written, because it is a pickle that contains `hub_token`; the settings are in "
+      "training_settings.json")  # fmt: skip
 def arguments_file(side):
     side.trained(make_model("t5"), **texts("t5")).save_model(str(side.folder / "saved"))
     return "training_args.bin" in files(side.folder / "saved")
@@ -116,7 +117,7 @@ def model_files(side):
 
 
 @case(SAVING, "files that `push_to_hub` uploads", seq2seq=True, truth=model_files,
-      ours="the model, its card and `uncertainty.json`; stock uploads `training_args.bin`, too")  # fmt: skip
+      ours="the model, its card and `uncertainty.json`; stock also uploads `training_args.bin`")  # fmt: skip
 def uploaded(side):
     trainer = side.trained(make_model("t5"), **texts("t5"))
     trainer.save_model()

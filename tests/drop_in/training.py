@@ -141,8 +141,8 @@ def whole_batches(side):
 
 
 @case(OPTIONS, "`gradient_accumulation_steps`, T5", seq2seq=True, truth=whole_batches,
-      ours="the loss and the gradients of the same rows as one batch; stock adds up the means of the batches, "
-      "so that they grow with their number (transformers#47688)")  # fmt: skip
+      ours="the loss and the gradients equal those of the same rows as one batch; stock sums the means of the "
+      "batches, so both grow with the number of batches (transformers#47688)")  # fmt: skip
 def t5_accumulation(side):
     options = {"train_sampling_strategy": "sequential", "max_grad_norm": 1e9, "gradient_accumulation_steps": 2}
     trainer = side.trained(make_model("t5"), **options, **texts("t5"))
@@ -235,8 +235,8 @@ def grouped_rows(side):
 
 
 @case(OPTIONS, "`train_sampling_strategy='group_by_length'`", truth=grouped_rows,
-      ours="the order is a function of seed and epoch, so that a resumed training goes on with it; the batches are of "
-      "similar lengths as in stock")  # fmt: skip
+      ours="the order depends only on seed and epoch, so a resumed run continues with it; the rows of a batch have "
+      "similar lengths, as in stock")  # fmt: skip
 def group_by_length(side):
     return order_of_rows(side, train_sampling_strategy="group_by_length")
 
@@ -280,8 +280,8 @@ def accelerator_config(side):
 
 
 @case(OPTIONS, "gradients that are not finite", seq2seq=True, truth=lambda side: True,
-      ours="the step is skipped and counted as `nonfinite_steps`, and after `max_nonfinite_steps` in a row, 10, the "
-      "training ends with advice; stock spoils the weights")  # fmt: skip
+      ours="the step is skipped and counted in `nonfinite_steps`; after `max_nonfinite_steps` (10) in a row, training "
+      "stops with advice; in stock, the step corrupts the weights")  # fmt: skip
 def nonfinite(side):
     def make(base):
         class Broken(base):
@@ -301,7 +301,7 @@ def tokens_seen(side):
     return log(side.trained(make_model("t5"), **options, **texts("t5")))
 
 
-@case(OPTIONS, "`logging_steps`", truth=lambda side: 50, ours="default 50; stock has 500")
+@case(OPTIONS, "`logging_steps`", truth=lambda side: 50, ours="the default is 50; in stock, 500")
 def logging_steps(side):
     return side.config_class(str(side.folder)).logging_steps
 

@@ -89,7 +89,7 @@ def prepared(side, rows, **settings):
 
 
 @case(ROWS, "column `messages`, no setting",
-      ours="the assistant's turns alone are learned; `assistant_only_loss=False` is TRL's default")  # fmt: skip
+      ours="only the assistant's turns are learned; `assistant_only_loss=False` is TRL's default")  # fmt: skip
 def assistant_turns(side):
     if not side.is_ours:
         return RECORDED["prepared"]["whole chat"][0]["labels"]
@@ -152,7 +152,7 @@ def first_batch(side):
     }
 
 
-@case(SETTINGS, "`num_tokens`, `mean_token_accuracy` in the log", note="`entropy` is `uncertainty` here")
+@case(SETTINGS, "`num_tokens`, `mean_token_accuracy` in the log", note="TRL's `entropy` is called `uncertainty`")
 def log_line(side):
     if not side.is_ours:
         return first_batch(side)

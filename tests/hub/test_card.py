@@ -135,7 +135,7 @@ def test_the_card_of_a_regressor(tmp_path):
     assert results_of(text)["mse", "raw"] == raw["mse"]["value"]
     assert "30 rows" in text
     assert "3 values were missing" in text
-    assert "2 variances were below the floor" in text
+    assert "2 variances were below the minimum" in text
     assert ModelCard(text).data.pipeline_tag == "tabular-regression"
     assert 'answer["mean"], answer["std"], answer["interval"]' in text
 
@@ -143,7 +143,7 @@ def test_the_card_of_a_regressor(tmp_path):
 def test_every_metric_of_the_table_is_defined(made):
     for name in ("clue", "bert"):
         text = write_card(made / name).read_text()
-        told = text.split("## What the numbers are")[1]
+        told = text.split("## Definitions")[1]
         headings = {row[0] for row in cells_of(text)} - {"metric"}
         assert len(headings) > 5
         assert [heading for heading in headings if f"**{heading}**: " not in told] == []
@@ -202,7 +202,7 @@ def test_limits_are_those_of_the_report(made, tmp_path):
     limits = text.split("## Limits")[1]
     assert "16 outputs." in limits
     assert "5 outputs were cut at 24 tokens" in limits
-    assert "No value here (all qualities are equal): PRR (msp)." in limits
+    assert "Not available (all qualities are equal): PRR (msp)." in limits
     assert "fitted on `v.csv` (77 rows)" in limits
     assert "ensemble of 2 models" in limits
     assert ("prr", "msp") not in results_of(text)

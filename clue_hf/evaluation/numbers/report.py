@@ -88,7 +88,7 @@ class RegressionReport(PredictionReport[RegressionPredictions]):
         clamped, n = self.metrics["clamped"], self.metrics["n"]
         if clamped:
             notes.append(
-                f"{clamped:,} of {n:,} variances were below the floor, and raised to it: "
+                f"{clamped:,} of {n:,} variances were below the minimum and were set to it: "
                 f"{self.metrics['min_variance']:.4g} in squared units of the target (min_variance "
                 f"{self.description['settings']['min_variance']:g} of the standardised one)."
             )

@@ -25,7 +25,7 @@ from .judging import Row, verdict_columns
 NEVER = {
     "unconditional": "the probabilities of the output without its source, which only the model can give",
     "flatness": "the whole distribution of each token, which only the model can give",
-    "p_true": "an answer of the model to whether its output is true",
+    "p_true": "the model's answer to the question whether its output is true",
     "hidden": "the hidden states of the model",
     "source_tokens": "the number of tokens of each source, since it was fitted to the outputs of a model",
 }

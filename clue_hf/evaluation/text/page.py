@@ -105,8 +105,8 @@ def _summary(report: EvaluationReport, best: str | None) -> list[str]:
     sentences += [ranking] if (ranking := ranking_sentence(metrics["scorers"], best)) else []
     if gain := report.learned_gain():
         sentences.append(gain)
-    if report.description.get("compat"):
-        sentences.append(f"Scores are computed as in {report.description['compat']}, not by our own definitions.")
+    if compat := report.description.get("compat"):
+        sentences.append(f"Scores are computed as in {compat}, not by the definitions of clue_hf.")
     references = metrics.get("references") or {}
     error, uncertainty = ((references.get(name) or {}).get("value") for name in ("error", "uncertainty"))
     if error is not None and uncertainty is not None:
@@ -117,7 +117,7 @@ def _summary(report: EvaluationReport, best: str | None) -> list[str]:
         )
     if before := metrics.get("uncalibrated_references"):
         sentences.append(
-            "Its probabilities are calibrated after training, its outputs are not changed by that. Before: error "
+            "Its probabilities were calibrated after training, which does not change its outputs. Before: error "
             f"{before['error']['value']:.3f}, uncertainty {before['uncertainty']['value']:.3f} nats, token ECE "
             f"{before['token_ece']['value']:.3f} (now {references['token_ece']['value']:.3f})."
         )

@@ -132,7 +132,7 @@ class EvaluationReport(SavedReport):
         if entropy := self.description.get("outputs", {}).get("entropy"):
             remarks.append(f"Entropies are {entropy}.")
         if "learned" in self.metrics:
-            remarks.append(f"What learned is here: {self.description['scorers']['learned']}")
+            remarks.append(f"Learned score: {self.description['scorers']['learned']}")
         cut = self.metrics["outputs"]["cut"]
         if cut:
             limit = self.description.get("generation", {}).get("max_new_tokens")
@@ -149,14 +149,12 @@ class EvaluationReport(SavedReport):
         if calibrator := self.description.get("signature", {}).get("token_calibrator"):
             name = calibrator["name"]
             remarks.append(
-                f"Probabilities are those of the token calibrator {name!r}, which leaves outputs as they are."
+                f"Probabilities are calibrated by the token calibrator {name!r}, which does not change the outputs."
             )
         if before := self.metrics.get("uncalibrated_references"):
             remarks.append(f"Without it, on {_reference_sentence(before)}")
-        if self.description.get("compat"):
-            remarks.append(
-                f"Scores as {self.description['compat']} computes them (compat mode), which differ from ours."
-            )
+        if compat := self.description.get("compat"):
+            remarks.append(f"Scores are computed as in {compat} (compat mode), not by the definitions of clue_hf.")
         share = self.metrics["outputs"].get("share_of_tokens_above_cpmi_tau")
         if share is not None:
             same = " `cpmi` is `perplexity` here." if share == 0 else ""

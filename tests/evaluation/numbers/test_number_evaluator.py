@@ -177,7 +177,7 @@ def test_a_predicted_error_is_the_variance(tabular):
     assert report.raw.variance == pytest.approx(np.maximum(errors, FLOOR) * STD**2, rel=1e-4)
     assert report.raw.mean == pytest.approx(evaluator(model, preprocessor).evaluate(TEST).raw.mean)
     assert report.metrics["clamped"] == (errors < FLOOR).sum() > 0
-    assert f"{report.metrics['clamped']} of 88 variances were below the floor" in report.summary()
+    assert f"{report.metrics['clamped']} of 88 variances were below the minimum" in report.summary()
     assert report.description["settings"]["error_predictor"] == "deup"
 
 

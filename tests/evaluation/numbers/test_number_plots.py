@@ -189,7 +189,7 @@ def test_the_page_says_what_was_found(tmp_path):
     assert f"{entry['low']:.3f} to {entry['high']:.3f}" in page
     assert format_interval(REPORT.metrics["calibrated"]["mse"], "mse", "numbers") in page
     for words in (
-        "3 of 250 variances were below the floor",
+        "3 of 250 variances were below the minimum",
         "2 of 250 rows have no value",
         "Compared with",
         "overconfident",
