@@ -346,10 +346,10 @@ def notes(rows: list[dict[str, str]], data: str, words: str, model: str, rounds:
         "rounds' ratios, with their range. Processor time leaves out what other programs take. Memory is from fresh "
         "processes, two batches each, with an allocator that returns freed memory at once.\n\n"
         "Ours is `UncertaintyEvaluator` with its defaults: its time includes the pass over the references, corpus "
-        "BLEU, the other rejection metrics and 2,000 bootstrap resamples, nothing of which lm-polygraph does. It "
-        "0.7.0 runs its own calculators, estimators, BLEU and rejection metric in batches, without attentions, "
-        "logging or more than one alternative per token, with samples from the whole distribution like ours "
-        "(`top_k=0` instead of 50), and its statistics are dropped after every batch."
+        "BLEU, the other rejection metrics and 2,000 bootstrap resamples, nothing of which lm-polygraph does. "
+        "lm-polygraph 0.7.0 runs its own calculators, estimators, BLEU and rejection metric in batches, without "
+        "attentions, logging or more than one alternative per token, with samples from the whole distribution like "
+        "ours (`top_k=0` instead of 50), and its statistics are dropped after every batch."
     )
 
 

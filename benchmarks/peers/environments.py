@@ -22,7 +22,7 @@ ENVIRONMENTS = {
     # without scikit-learn, here as its own extra asks for it, most of it cannot be imported
     "torch-uncertainty": "torch-uncertainty[cpu]==0.13.0 scikit-learn!=1.6.0,<1.7",
     "lm-polygraph": "lm-polygraph==0.7.0",
-    "uqlm": "uqlm==0.6.7",
+    "uqlm": "uqlm==0.6.7 httpx>=0.27",  # else pip tries httpx of 2020, which cannot be built
     "probly": "probly==0.3.0",  # the newest for Python 3.11
     "clue-hf": "clue-hf",
 }
