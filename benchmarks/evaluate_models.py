@@ -59,9 +59,10 @@ def make_model(tokenizer: Any, targets: list[str]) -> T5ForConditionalGeneration
 @torch.no_grad()
 def make_bart(tokenizer: Any, targets: list[str]) -> BartForConditionalGeneration:
     """
-    A BART of 6 and 6 layers of width 512 whose texts end. Its weights are random; the biases of its logits hold the
-    logarithms of the tokens' frequencies in the targets, with one end in 20 tokens. The generation settings are those
-    of bart-large-cnn, but for lengths and the first token.
+    A BART of 6 and 6 layers of width 512 whose texts end. Its weights are random, with random signs before the output
+    layer, so that a token does not predict itself; the biases of its logits hold the logarithms of the tokens'
+    frequencies in the targets, with one end in 20 tokens. The generation settings are those of bart-large-cnn, but for
+    lengths and the first token.
     """
     torch.manual_seed(0)
     size = {"encoder_ffn_dim": 2048, "decoder_ffn_dim": 2048, "encoder_layers": 6, "decoder_layers": 6}
@@ -70,6 +71,8 @@ def make_bart(tokenizer: Any, targets: list[str]) -> BartForConditionalGeneratio
     ids = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": end, "decoder_start_token_id": end, **start}
     model = BartForConditionalGeneration(BartConfig(vocab_size=BART_VOCABULARY, d_model=512, **size, **heads, **ids))
     model.generation_config.update(no_repeat_ngram_size=3, num_beams=4, early_stopping=True, length_penalty=2.0)
+    final = model.model.decoder.layers[-1].final_layer_norm.weight
+    final.copy_(4.0 * torch.randint(0, 2, final.shape).mul(2).sub(1))
     model.final_logits_bias.fill_(-30)
     for token, logit in log_frequencies(tokenizer, targets).items():
         model.final_logits_bias[0, token] = logit
