@@ -156,6 +156,35 @@ class Worker:
         self.errors.close()
 
 
+def write_profile(folder: Path, rows: list[dict[str, str]], batch_size: int, about: str, command: str) -> None:
+    """Where the time of our side goes: a table of operators by their own time."""
+    logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    settings = {"num_samples": NUM_SAMPLES, "max_new_tokens": MAX_NEW_TOKENS, "resamples": 2000, "scorers": "default"}
+    evaluate(model, tokenizer, rows[:batch_size], {"batch_size": batch_size, **settings})  # weights are read
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        start = time.perf_counter()
+        evaluate(model, tokenizer, rows, {"batch_size": batch_size, **settings})
+        total = time.perf_counter() - start
+    seconds = {event.key: event.self_cpu_time_total / 1e6 for event in profiler.key_averages()}
+    largest = sorted(seconds, key=seconds.__getitem__, reverse=True)[:8]
+    left = total - sum(seconds[name] for name in largest)
+    table = [(f"`{name}`", seconds[name]) for name in largest] + [("everything else", left)]
+    write_table(
+        "evaluate_profile",
+        "Where the time of an evaluation goes",
+        ["operator", "own time", "share"],
+        [[name, f"{value:.2f} s", f"{value / total:.0%}"] for name, value in table],
+        f"`UncertaintyEvaluator` with {about}: {len(rows)} texts in batches of {batch_size}, {NUM_SAMPLES} samples, "
+        f"at most {MAX_NEW_TOKENS} new tokens, seven scorers with intervals, one thread; {total:.1f} s under "
+        "torch's profiler, which takes some of it. `aten::mm` and `aten::addmm` are the matrix products of the "
+        "decoder's layers and of the output layer.",
+        command,
+    )
+
+
 def peer_environment(folder: Path) -> str:
     """A fresh environment with lm-polygraph in a folder, or the one that is there; its Python."""
     python = folder / "bin" / "python"
@@ -277,10 +306,19 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=200)
     parser.add_argument("--batch_sizes", type=int, nargs="+", default=[16, 1, 64], help="the first gets all rounds")
     parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds; other batch sizes get a third")
+    parser.add_argument("--profile", action="store_true", help="only where our own time goes, by operator")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
         answer_requests(arguments.worker)
+        return
+    told = [Path(word).name if Path(word).exists() else word for word in sys.argv[1:]]
+    command = " ".join(["evaluate.py", *told])
+    if arguments.profile:
+        with tempfile.TemporaryDirectory() as temporary:
+            rows = prepare(Path(temporary), arguments)
+            about = MODELS[arguments.model][1] if arguments.model in MODELS else Path(arguments.model).name
+            write_profile(Path(temporary), rows, arguments.batch_sizes[0], about, command)
         return
     if arguments.peer_python is None:
         parser.error("name lm-polygraph's Python (see --help), or have it installed with --peer_python auto")
@@ -303,7 +341,6 @@ def main() -> None:
     words = "a tokenizer trained on them" if arguments.tokenizer is None else "the T5 tokenizer"
     model = MODELS[arguments.model][1] if arguments.model in MODELS else Path(arguments.model).name
     words = words if arguments.model in MODELS else "its own tokenizer"
-    told = [Path(word).name if Path(word).exists() else word for word in sys.argv[1:]]
     size, name = arguments.batch_sizes[0], Path(arguments.model).name
     parts = ["evaluate", *(["all"] if arguments.scorers == "all" else []), name]
     first = answers[size]
@@ -327,7 +364,7 @@ def main() -> None:
                 agreement(first[OURS][-1], first[PEER][-1]),
             ]
         ),
-        " ".join(["evaluate.py", *told]),
+        command,
         bars(
             f"{SCORERS[arguments.scorers][1].lower()}, {name}, batch size {size}",
             T5_AT_LEAST if (arguments.model, arguments.scorers) == ("t5", "default") else AT_LEAST,

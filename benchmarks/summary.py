@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 #: First what does not depend on time, two at once; then the others, one after another.
 UNTIMED = ("evaluation_memory.py", "conformal.py", "abstention.py")
 TIMED = (
-    "imports.py",
+    "imports.py --rounds 3",
     "loss.py",
     "train_step.py",
     "metrics.py",
