@@ -143,10 +143,11 @@ def _sums(items: Items, order: Order) -> np.ndarray:
         counts = order.sizes if counts is None else np.add.reduceat(counts, order.starts, -1)
     # one group of all has exactly the mean: a constant score gains exactly nothing
     mean = totals.sum(-1, keepdims=True) / max(items.n, 1)
-    steps = totals - mean
-    if counts is not None:
-        steps = totals / np.maximum(counts, 1) - mean
-        steps = np.repeat(steps.ravel(), counts.ravel()).reshape(*steps.shape[:-1], items.n)
+    if counts is None:
+        steps = totals - mean
+    else:
+        deviations = totals / np.maximum(counts, 1) - mean
+        steps = np.repeat(deviations.ravel(), counts.ravel()).reshape(*deviations.shape[:-1], items.n)
     sums = np.cumsum(steps, -1, out=steps)
     sums[..., -1:] = 0.0  # deviations from the mean sum to zero
     return sums
