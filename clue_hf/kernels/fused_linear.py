@@ -24,6 +24,7 @@ import torch
 from ..functional import ROW_STATISTICS, check_labels
 from ..settings import check_choice
 from .largest import argmax_rows
+from .products import multiply, write_product
 
 
 Objective = Callable[..., torch.Tensor]
@@ -32,8 +33,6 @@ Temperature = Callable[[torch.Tensor | None, torch.Tensor], torch.Tensor]
 
 # Rows per matrix product: as fast as one large product, at an eighth of the logits for 2,048 rows.
 CHUNK_SIZE = 256
-# On the CPU, a product of so few rows is a quarter to a third faster with so many rows of the weight at a time.
-FEW_ROWS, SLICE_SIZE = 64, 1024
 # Logits per elementwise block on the CPU. Several passes over 1 MiB stay in the cache; over a whole chunk they do not.
 BLOCK_ELEMENTS = 2**18
 # Stands for ln 0: a column at -inf keeps probability 0, and 0 * FLOOR is 0 where 0 * -inf would be NaN.
@@ -156,7 +155,7 @@ class _Product:
     def differentiate(self, part: slice, gradient: torch.Tensor) -> None:
         """Adds what the gradient of the logits of some rows gives."""
         if self.grad_rows is not None:
-            self.grad_rows[part] = gradient @ self.head
+            self.grad_rows[part] = multiply(gradient, self.head)
         if self.needs_weight:
             rows = self.rows[part].to(gradient.dtype)
             self.grad_weight = _add_product(self.grad_weight, gradient, rows, self.weight.dtype)
@@ -242,11 +241,7 @@ def _chunks(num_rows: int, chunk_size: int, segments: torch.Tensor | None) -> It
 def linear_logits(
     rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, buffer: torch.Tensor
 ) -> torch.Tensor:
-    logits = buffer[: len(rows)]
-    slice_size = SLICE_SIZE * torch.get_num_threads() if rows.is_cpu and len(rows) <= FEW_ROWS else len(weight)
-    for start in range(0, len(weight), max(slice_size, 1)):
-        part = slice(start, start + slice_size)
-        torch.mm(rows, weight[part].t(), out=logits[:, part])
+    logits = write_product(rows, weight.t(), buffer[: len(rows)])
     if bias is not None:
         logits += bias
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -357,11 +352,10 @@ def _add_product(
     total: torch.Tensor | None, gradient: torch.Tensor, rows: torch.Tensor, dtype: torch.dtype
 ) -> torch.Tensor:
     """`total + gradient^T rows` in the weight's precision."""
-    if total is None:
-        return (gradient.t() @ rows).to(dtype)
-    if total.dtype == gradient.dtype:
-        return total.addmm_(gradient.t(), rows)
-    return total.add_(gradient.t() @ rows)
+    if total is not None and total.dtype == gradient.dtype:
+        return write_product(gradient.t(), rows, total, add=True)
+    added = multiply(gradient.t(), rows)
+    return added.to(dtype) if total is None else total.add_(added)
 
 
 def compute_dtype(rows: torch.Tensor, weight: torch.Tensor) -> torch.dtype:

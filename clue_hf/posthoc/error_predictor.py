@@ -65,15 +65,11 @@ class ErrorPredictor:
 
     def errors(self, inputs: dict[str, Any]) -> np.ndarray:
         """The predicted error of each example of a batch, in the units of the errors it was trained on."""
-        import torch  # takes seconds, and a model card needs the rest of this package without it
-
+        from ..models.inference import inference  # takes seconds, and a model card needs the rest without it
         from ..tasks.regression import RegressionTask
 
-        training = self.model.training
-        self.model.eval()
-        with torch.no_grad():
+        with inference(self.model):
             mean = RegressionTask(self.model).moments(self.model, inputs).mean
-        self.model.train(training)
         scale = TargetScale.of_config(self.model.config) or TargetScale()
         return mean.double().cpu().numpy() * scale.std + scale.mean
 

@@ -17,6 +17,7 @@ from transformers.utils.logging import tqdm
 from ..errors import UserError
 from ..inputs.base import Inputs, Rows
 from ..models.ensemble import Ensemble
+from ..models.inference import inference
 from ..models.mc_dropout import has_dropout
 from ..posthoc import ErrorPredictor
 from ..processes import process_state
@@ -136,7 +137,6 @@ class RowPredictor(Predictor):
         """What the pipeline answers, from what [`calibrated`] gave."""
 
 
-@torch.no_grad()
 def predict_rows(
     model: Any,
     rows: Rows,
@@ -150,14 +150,12 @@ def predict_rows(
     first, step = (state.process_index, state.num_processes) if distributed else (0, 1)
     device = next(model.parameters()).device
     starts = range(0, len(rows), batch_size)
-    was_training = model.training
-    model.eval()
     parts = []
     quiet = description is None or not state.is_main_process
-    for number in tqdm(range(first, len(starts), step), desc=description, leave=False, disable=quiet):
-        batch = rows.batch(range(starts[number], min(starts[number] + batch_size, len(rows))))
-        parts.append((number, batch_arrays({name: value.to(device) for name, value in batch.items()})))
-    model.train(was_training)
+    with inference(model):
+        for number in tqdm(range(first, len(starts), step), desc=description, leave=False, disable=quiet):
+            batch = rows.batch(range(starts[number], min(starts[number] + batch_size, len(rows))))
+            parts.append((number, batch_arrays({name: value.to(device) for name, value in batch.items()})))
     if distributed:
         parts = sorted(gather_object(parts), key=lambda part: part[0])
     return [np.concatenate(column) for column in zip(*(arrays for _, arrays in parts), strict=True)]

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from ..errors import UserError
 from ..inputs.base import InputSettings
@@ -111,12 +110,10 @@ class TextPredictor(Predictor):
                 token["alternatives"] = alternatives
         return tokens
 
-    @torch.no_grad()
     def _alternatives(self, prompt: list[int], tokens: list[int], count: int) -> Iterator[list[Answer]]:
         """The most probable tokens at each position of a text, by a pass of its own."""
         if not tokens:
             return
-        self.model.eval()
         logits = self.collector.output_logits(prompt, tokens)
         likely = logits.softmax(-1).topk(min(count, logits.shape[-1]), dim=-1)
         for ids, probabilities in zip(likely.indices.tolist(), likely.values.tolist(), strict=True):

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from transformers.utils.logging import tqdm
 
 from ..metrics.calibration import alignment_error, confidence_calibration_error
+from ..models.inference import inference
 from ..training.collect import make_loader
 
 
@@ -39,18 +39,17 @@ class TokenStatistics:
         }
 
 
-@torch.no_grad()
 def token_statistics(trainer: CLUETrainer, dataset: Any, description: str = "Scoring references") -> TokenStatistics:
     """Runs the trainer's model over a tokenised dataset, on all processes; each token is counted once."""
     loader = make_loader(trainer, dataset)
-    model = trainer.model.eval()
     parts = []
     quiet = not trainer.is_local_process_zero() or trainer.args.disable_tqdm
-    for inputs in tqdm(loader, desc=description, disable=quiet):
-        inputs = trainer._prepare_inputs(inputs)
-        with trainer.accelerator.autocast():
-            columns = trainer.task.describe(model, inputs)
-        columns = trainer.accelerator.pad_across_processes(columns, dim=1, pad_index=float("nan"))
-        rows = trainer.accelerator.gather_for_metrics(columns)
-        parts.append(rows.reshape(-1, 4)[~rows[..., 0].reshape(-1).isnan()].cpu().numpy())
+    with inference(trainer.model):
+        for inputs in tqdm(loader, desc=description, disable=quiet):
+            inputs = trainer._prepare_inputs(inputs)
+            with trainer.accelerator.autocast():
+                columns = trainer.task.describe(trainer.model, inputs)
+            columns = trainer.accelerator.pad_across_processes(columns, dim=1, pad_index=float("nan"))
+            rows = trainer.accelerator.gather_for_metrics(columns)
+            parts.append(rows.reshape(-1, 4)[~rows[..., 0].reshape(-1).isnan()].cpu().numpy())
     return TokenStatistics(*np.concatenate(parts).astype(np.float64).T)

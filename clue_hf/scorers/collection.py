@@ -18,6 +18,7 @@ from transformers.utils.logging import tqdm
 
 from ..errors import UserError
 from ..kernels.fused_linear import Temperature
+from ..models.inference import inference
 from ..models.kind import unwrap
 from ..models.mc_dropout import active_dropout
 from ..models.tokenizer import with_padding
@@ -109,7 +110,6 @@ class Collector:
             for part in parts
         ]
 
-    @torch.no_grad()
     def collect_batch(
         self,
         batch: Batch,
@@ -117,44 +117,44 @@ class Collector:
         references: Sequence[str] | None = None,
     ) -> list[Collected]:
         """One entry per row of a batch; see [`Collector.collect`]. A target may also be given by its tokens."""
-        was_training = self.model.training
-        self.model.eval()
-        try:
+        with inference(self.model):
             context = self.reader.read(batch.prompts)
             if targets is not None:
                 collected = [Collected(text) for text in self._score(context, self._target_tokens(targets))]
             else:
                 collected = self._generated(context, batch)
             self._complete(collected, context, batch, references)
-        finally:
-            self.model.train(was_training)
         return collected
 
-    @torch.no_grad()
     def stream(self, batch: Batch) -> Generator[tuple[int, np.ndarray, bool], None, Collected]:
         """
         The tokens of one source's output as they are decoded, each with its statistics and whether it is the last;
         returns the same entry as [`Collector.collect_batch`].
         """
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            context = self.reader.read(batch.prompts)
-            self._check_streamable(context, batch)
-            decoder, seeds = self._decoder(batch, greedy=True)
-            steps = []
-            for step in decoder.steps(context, seeds):
-                steps.append(step)
-                number, tokens, statistics = step
-                if number[0] == 0:  # the greedy text is the first, until it ends
-                    token = int(tokens[0])
-                    last = token in decoder.ends or len(steps) == self.settings.max_new_tokens
-                    yield token, statistics[0].double().cpu().numpy(), last
-            [texts] = self._scored_texts(by_source(steps, [len(row) for row in seeds]))
-            collected = Collected(texts[0], samples=texts[1:])
-            self._complete([collected], context, batch)
-        finally:
-            self.model.train(was_training)
+        steps = self._streamed(batch)
+        while True:
+            with inference(self.model):  # not while the caller has the token
+                try:
+                    token = next(steps)
+                except StopIteration as end:
+                    return end.value
+            yield token
+
+    def _streamed(self, batch: Batch) -> Generator[tuple[int, np.ndarray, bool], None, Collected]:
+        context = self.reader.read(batch.prompts)
+        self._check_streamable(context, batch)
+        decoder, seeds = self._decoder(batch, greedy=True)
+        steps = []
+        for step in decoder.steps(context, seeds):
+            steps.append(step)
+            number, tokens, statistics = step
+            if number[0] == 0:  # the greedy text is the first, until it ends
+                token = int(tokens[0])
+                last = token in decoder.ends or len(steps) == self.settings.max_new_tokens
+                yield token, statistics[0].double().cpu().numpy(), last
+        [texts] = self._scored_texts(by_source(steps, [len(row) for row in seeds]))
+        collected = Collected(texts[0], samples=texts[1:])
+        self._complete([collected], context, batch)
         return collected
 
     def _check_streamable(self, context: dict[str, Any], batch: Batch) -> None:
@@ -193,35 +193,36 @@ class Collector:
             self._add_samples(collected, context, batch)
         compare_texts(collected, self.similarities)
 
-    @torch.no_grad()
     def reference_tokens(self, batch: Batch, references: Sequence[str]) -> tuple[torch.Tensor, ...]:
         """What the output layer is applied to for each token of the references, the tokens, and their rows."""
-        self.model.eval()
-        inputs = self.reader.teacher_forced(self.reader.read(batch.prompts), self.reader.encode_targets(references))
-        hidden, labels, place = self.task.head_inputs(self.model, inputs)
+        with inference(self.model):
+            inputs = self._read_with(batch.prompts, self.reader.encode_targets(references))
+            hidden, labels, place = self.task.head_inputs(self.model, inputs)
         return hidden, labels, torch.tensor(batch.rows, device=place.device)[place]
 
-    @torch.no_grad()
     def pooled_references(self, batch: Batch, references: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """The mean over each reference's tokens of what the output layer is applied to; the same without sources."""
-        self.model.eval()
         tokens, nothing = self.reader.encode_targets(references), [self.reader.empty_source()] * len(references)
-        with_source, without = (
-            self._pooled(self.reader.read(prompts), tokens) for prompts in (batch.prompts, nothing)
-        )
+        with inference(self.model):
+            with_source, without = (
+                self._pooled(self.reader.read(prompts), tokens) for prompts in (batch.prompts, nothing)
+            )
         return with_source, without
 
-    @torch.no_grad()
     def reference_logits(self, batch: Batch, references: Sequence[str]) -> torch.Tensor:
         """The model's own logits, whatever the temperature, for each token of the references: (tokens, vocabulary)."""
-        self.model.eval()
-        inputs = self.reader.teacher_forced(self.reader.read(batch.prompts), self.reader.encode_targets(references))
-        return self.task.logits(self.model, *self.task.split_labels(self.model, inputs))
+        with inference(self.model):
+            inputs = self._read_with(batch.prompts, self.reader.encode_targets(references))
+            return self.task.logits(self.model, *self.task.split_labels(self.model, inputs))
 
     def output_logits(self, prompt: list[int], tokens: list[int]) -> torch.Tensor:
         """The logits that each token of an output was chosen from: (tokens, vocabulary)."""
-        inputs = self.reader.teacher_forced(self.reader.read([prompt]), [tokens])
-        return self.task.logits(self.model, *self.task.split_labels(self.model, inputs), self.temperature)
+        with inference(self.model):
+            inputs = self.task.split_labels(self.model, self._read_with([prompt], [tokens]))
+            return self.task.logits(self.model, *inputs, self.temperature)
+
+    def _read_with(self, prompts: list[list[int]], outputs: list[list[int]]) -> dict[str, Any]:
+        return self.reader.teacher_forced(self.reader.read(prompts), outputs)
 
     def _generated(self, context: dict[str, Any], batch: Batch) -> list[Collected]:
         """An output for each row, and its samples where the same loop can decode them."""

@@ -20,6 +20,7 @@ import torch
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from ..errors import UserError
+from ..models.inference import inference
 from ..models.loading import load_config, load_tokenizer, load_weights
 
 
@@ -93,11 +94,10 @@ class ModelSimilarity(Similarity):
     """By a model. A text longer than the model's positions, or 512 tokens, is cut."""
 
     def __init__(self, model: Any, tokenizer: Any, threshold: float) -> None:
-        self.model, self.tokenizer, self.threshold = model.eval(), tokenizer, threshold
+        self.model, self.tokenizer, self.threshold = model, tokenizer, threshold
         positions = getattr(model.config, "max_position_embeddings", None) or MAX_LENGTH
         self.max_length = min(MAX_LENGTH, positions, tokenizer.model_max_length)
 
-    @torch.no_grad()
     def _run(self, inputs: list[Any], read: Callable[[Any, dict[str, Any]], torch.Tensor]) -> list[np.ndarray]:
         """What is read from the model's outputs, for each text or pair of texts; in batches of similar length."""
         order = sorted(range(len(inputs)), key=lambda place: len(str(inputs[place])))
@@ -111,7 +111,8 @@ class ModelSimilarity(Similarity):
                 max_length=self.max_length,
                 return_tensors="pt",
             ).to(self.model.device)
-            values = read(self.model(**encoded), encoded).double().cpu().numpy()
+            with inference(self.model):
+                values = read(self.model(**encoded), encoded).double().cpu().numpy()
             rows.update(zip(places, values, strict=True))
         return [rows[place] for place in range(len(inputs))]
 

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from transformers.utils.logging import tqdm
 
+from ..models.inference import inference
+
 
 if TYPE_CHECKING:
     from ..trainer import CLUETrainer
@@ -55,7 +57,6 @@ def predicted_numbers(trainer: CLUETrainer, dataset: Any, description: str = "Pr
     return Numbers(moments[:, 0], moments[:, 1], labels)
 
 
-@torch.no_grad()
 def _collect(
     trainer: CLUETrainer,
     dataset: Any,
@@ -64,19 +65,16 @@ def _collect(
 ) -> tuple[np.ndarray, np.ndarray]:
     """What is predicted for every row, and its label."""
     loader = make_loader(trainer, dataset)
-    model = trainer.model
-    was_training = model.training
-    model.eval()
     parts = []
     quiet = not trainer.is_local_process_zero() or trainer.args.disable_tqdm
-    with torch.random.fork_rng(devices=[]):  # a loader draws a number, which would change the masks that follow
+    # a loader draws a number, which would change the masks that follow
+    with inference(trainer.model), torch.random.fork_rng(devices=[]):
         for inputs in tqdm(loader, desc=description, disable=quiet, leave=False):
             inputs = trainer._prepare_inputs(inputs)
             with trainer.accelerator.autocast():
                 predicted = predict(inputs)
             rows = trainer.accelerator.gather_for_metrics((predicted.float(), inputs["labels"]))
             parts.append([part.cpu().numpy() for part in rows])
-    model.train(was_training)
     predictions, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
     return predictions.astype(np.float64), labels
 
