@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 #: Rows or columns of a product of the output layer that are made at once: they stay in the cache.
 SLICE_SIZE = 4096
+PLAIN = (torch.Tensor, torch.nn.Parameter)
 _onednn: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 _IS_FAST = _onednn is not None and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
 
@@ -57,9 +58,11 @@ class FastLayers(TorchFunctionMode):
 
 
 def _suits(*tensors: torch.Tensor) -> bool:
-    return _IS_FAST and all(
-        type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.is_cpu and tensor.dtype == torch.float32
-        for tensor in tensors
+    return (
+        _IS_FAST
+        and all(type(tensor) in PLAIN and tensor.is_cpu and tensor.dtype == torch.float32 for tensor in tensors)
+        and all(tensor.numel() for tensor in tensors)
+        and not torch.compiler.is_compiling()  # the compiler chooses for itself
     )
 
 

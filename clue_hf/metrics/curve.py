@@ -26,16 +26,20 @@ ROUNDING = 1e-12
 
 class Order:
     """
-    The items in ascending order of a number: `values` are the different numbers, `starts` where groups of equal ones
-    start, `None` where there are none.
+    The items in ascending order of a number: `starts` is where groups of equal numbers start, `None` where there are
+    none.
     """
 
     def __init__(self, numbers: np.ndarray) -> None:
-        self.rows = np.argsort(numbers)
+        self.numbers, self.rows = numbers, np.argsort(numbers)
         ranked = numbers[self.rows]
         differs = ranked[1:] != ranked[:-1]
         self.starts = None if differs.all() else np.flatnonzero(np.append(True, differs))
-        self.values = ranked if self.starts is None else ranked[self.starts]
+
+    @cached_property
+    def values(self) -> np.ndarray:
+        """The different numbers."""
+        return self.numbers[self.rows if self.starts is None else self.rows[self.starts]]
 
     @cached_property
     def sizes(self) -> np.ndarray:
@@ -65,8 +69,13 @@ class Qualities:
     def __init__(self, values: np.ndarray) -> None:
         self.values = values
         self.scale = float(np.ptp(values)) or 1.0 if len(values) else 1.0
-        self.scaled = (values - values.min()) / self.scale if len(values) else values
-        self.ranks = np.arange(1.0, len(values) + 1)
+        is_scaled = not len(values) or (self.scale == 1.0 and values.min() == 0)
+        self.scaled = values if is_scaled else (values - values.min()) / self.scale
+
+    @cached_property
+    def ranks(self) -> np.ndarray:
+        """1 to n."""
+        return np.arange(1.0, len(self.values) + 1)
 
     @cached_property
     def order(self) -> Order:
@@ -144,7 +153,7 @@ def _sums(items: Items, order: Order) -> np.ndarray:
     # one group of all has exactly the mean: a constant score gains exactly nothing
     mean = totals.sum(-1, keepdims=True) / max(items.n, 1)
     if counts is None:
-        steps = totals - mean
+        steps = np.subtract(totals, mean, out=totals)
     else:
         deviations = totals / np.maximum(counts, 1) - mean
         steps = np.repeat(deviations.ravel(), counts.ravel()).reshape(*deviations.shape[:-1], items.n)
