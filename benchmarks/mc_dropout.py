@@ -12,13 +12,13 @@ import math
 import statistics
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 from measure import Ratio, interleaved, ratio, write_table
 
 from clue_hf.functional import clue_loss, error_and_entropy
+from clue_hf.models.inference import inference
 from clue_hf.models.mc_dropout import active_dropout, mc_logits
 from clue_hf.models.tabular import CLUETabularResNetConfig, CLUETabularResNetForRegression
 from clue_hf.models.vision import CLUEResNetConfig, CLUEResNetForImageClassification
@@ -90,13 +90,18 @@ def make_tabular_step(what: str, batch: int, how: str) -> Callable[[], object]:
     trains = what == "training step"
     model.train(trains)
 
+    def moments() -> tuple[torch.Tensor, torch.Tensor]:
+        outputs = all_passes(model, inputs, TABLE_PASSES, how).squeeze(-1)
+        return outputs.mean(0), outputs.var(0, correction=1)
+
     def step() -> None:
-        model.zero_grad()
-        with nullcontext() if trains else active_dropout(model), torch.set_grad_enabled(trains):
-            outputs = all_passes(model, inputs, TABLE_PASSES, how).squeeze(-1)
-            mean, variance = outputs.mean(0), outputs.var(0, correction=1)
-            if trains:
-                clue_loss((labels - mean) ** 2, variance, ALPHA).mean().backward()
+        if trains:
+            model.zero_grad()
+            mean, variance = moments()
+            clue_loss((labels - mean) ** 2, variance, ALPHA).mean().backward()
+        else:
+            with inference(model) if how == "together" else torch.no_grad(), active_dropout(model):
+                moments()
 
     def steps() -> None:
         for _ in range(TABLE_REPEATS):

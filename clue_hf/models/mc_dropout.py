@@ -22,6 +22,7 @@ from torch.overrides import has_torch_function_unary
 
 from ..errors import UserError
 from ..settings import check_minimum
+from .inference import inference
 from .shared_masks import ACTIVE, SharedMasks
 
 
@@ -70,8 +71,9 @@ class PackedDropout(nn.Dropout):
         count = hidden.numel()
         bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)  # type: ignore[arg-type]
         dropped = round(self.p * 2**16)
-        keep = bits.view(torch.int16)[:count].view(hidden.shape) >= dropped - 2**15
-        return torch.where(keep, hidden, 0).mul_(2**16 / (2**16 - dropped))
+        keep = hidden.new_empty(hidden.shape, requires_grad=False)  # in its precision: `where` takes ten times as long
+        torch.ge(bits.view(torch.int16)[:count].view(hidden.shape), dropped - 2**15, out=keep)
+        return hidden * keep.mul_(2**16 / (2**16 - dropped))
 
 
 def repeat_rows(tensor: torch.Tensor, passes: int) -> torch.Tensor:
@@ -189,7 +191,7 @@ def mc_predict(model: nn.Module, inputs: dict[str, Any], passes: int, seed: int 
     Returns:
         `torch.Tensor` of shape `(passes, batch, classes)`: probabilities, in at least float32.
     """
-    with active_dropout(model, seed), torch.no_grad():
+    with inference(model), active_dropout(model, seed):
         logits = mc_logits(model, inputs, passes)
     return logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)
 
