@@ -54,6 +54,9 @@ class FastLayers(TorchFunctionMode):
         given = (rows, weight) if bias is None else (rows, weight, bias)
         if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or not _suits(*given):
             return func(*args)
+        # oneDNN reads a bias as it lies in memory, whatever its strides are
+        if weight.ndim != 2 or not (bias is None or (bias.shape == weight.shape[:1] and bias.is_contiguous())):
+            return func(*args)
         return _linear(rows, weight, bias)
 
 

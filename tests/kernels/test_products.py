@@ -1,5 +1,6 @@
 """Matrix products: those of float64, whatever the layout, in slices or not; layers are the same with them."""
 
+import math
 from contextlib import nullcontext
 
 import pytest
@@ -96,6 +97,33 @@ def test_layers_that_must_stay_as_they_are(layer: nn.Module, taken: list[torch.d
     assert layer.weight.grad is not None
     assert double.dtype == torch.float64
     assert taken == []
+
+
+WEIGHT = torch.linspace(-1, 1, 30).view(5, 6)
+ARGUMENTS = {
+    "vector": (torch.ones(6), WEIGHT, torch.arange(5.0)),
+    "weight with strides": (torch.ones(2, 6), WEIGHT.t().contiguous().t(), torch.arange(5.0)),
+    "repeated rows": (torch.ones(1, 6).expand(3, 6), WEIGHT, torch.arange(5.0)),
+    "repeated bias": (torch.ones(3, 6), WEIGHT, torch.tensor([7.0]).expand(5)),
+    "bias with strides": (torch.ones(3, 6), WEIGHT, torch.arange(10.0)[::2]),
+    "a number as bias": (torch.ones(3, 6), WEIGHT, torch.tensor(7.0)),
+    "vector as weight": (torch.ones(3, 6), WEIGHT[0]),
+}
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
+def test_all_that_a_layer_may_be_given(arguments: tuple[torch.Tensor, ...]) -> None:
+    expected = nn.functional.linear(*arguments)
+    with torch.no_grad(), FastLayers():
+        torch.testing.assert_close(nn.functional.linear(*arguments), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(5,), (1,), (3, 5), (3, 1), (1, 5)])
+def test_all_that_may_be_added(shape: tuple[int, ...]) -> None:
+    arguments = torch.arange(1.0, 1 + math.prod(shape)).view(shape), torch.ones(3, 6), WEIGHT.t()
+    expected = torch.addmm(*arguments)
+    with torch.no_grad(), FastLayers():
+        torch.testing.assert_close(torch.addmm(*arguments), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("within", [nullcontext, FastLayers])
