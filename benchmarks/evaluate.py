@@ -179,8 +179,8 @@ def write_profile(folder: Path, rows: list[dict[str, str]], batch_size: int, abo
         [[name, f"{value:.2f} s", f"{value / total:.0%}"] for name, value in table],
         f"`UncertaintyEvaluator` with {about}: {len(rows)} texts in batches of {batch_size}, {NUM_SAMPLES} samples, "
         f"at most {MAX_NEW_TOKENS} new tokens, seven scorers with intervals, one thread; {total:.1f} s under "
-        "torch's profiler, which takes some of it. `aten::mm` and `aten::addmm` are the matrix products of the "
-        "decoder's layers and of the output layer.",
+        "torch's profiler, which takes some of it. `mkldnn::_linear_pointwise`, or else `aten::mm` and `aten::addmm`, "
+        "are the matrix products of the decoder's layers and of the output layer.",
         command,
     )
 

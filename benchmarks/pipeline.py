@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from measure import Ratio, interleaved, ratio, write_table
 from transformers import GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditionalGeneration
+from transformers.utils import logging
 
 from clue_hf import UncertaintyEvaluator, UncertaintyPipeline
 from clue_hf.data.embedded.phrases import phrase_rows
@@ -108,6 +109,7 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=16)
     parser.add_argument("--batch_sizes", type=int, nargs="+", default=[16, 1])
     arguments = parser.parse_args()
+    logging.disable_progress_bar()
     torch.set_num_threads(1)  # processor time of one thread: what else the machine does hardly matters
     every = [row["source"] for row in phrase_rows("test", arguments.texts)]
     rows: list[list[str]] = []
