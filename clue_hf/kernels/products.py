@@ -16,7 +16,8 @@ from torch.overrides import TorchFunctionMode
 SLICE_SIZE = 4096
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 _onednn: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
-_IS_FAST = _onednn is not None and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+#: Whether this processor has the faster products.
+IS_FAST = _onednn is not None and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
 
 
 def multiply(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -62,7 +63,7 @@ class FastLayers(TorchFunctionMode):
 
 def _suits(*tensors: torch.Tensor) -> bool:
     return (
-        _IS_FAST
+        IS_FAST
         and all(type(tensor) in PLAIN and tensor.is_cpu and tensor.dtype == torch.float32 for tensor in tensors)
         and all(tensor.numel() for tensor in tensors)
         and not torch.compiler.is_compiling()  # the compiler chooses for itself

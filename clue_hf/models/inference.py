@@ -8,16 +8,17 @@ from contextlib import contextmanager, nullcontext
 import torch
 from torch import nn
 
-from ..kernels.products import FastLayers
+from ..kernels.products import IS_FAST, FastLayers
 
 
 @contextmanager
 def inference(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, no gradients, and [`FastLayers`] where the model is on a processor."""
+    """Evaluation mode, no gradients, and [`FastLayers`] where the model is on a processor that has them."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
-        with torch.no_grad(), FastLayers() if next(model.parameters()).is_cpu else nullcontext():
+        fast = IS_FAST and next(model.parameters()).is_cpu
+        with torch.no_grad(), FastLayers() if fast else nullcontext():
             yield
     finally:
         for module, training in modes.items():

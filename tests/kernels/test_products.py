@@ -62,7 +62,7 @@ LAYERS = {"linear": nn.Linear(6, 5), "without bias": nn.Linear(6, 5, bias=False)
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[torch.dtype]:
     """The products that were oneDNN's."""
-    if not products._IS_FAST:
+    if not products.IS_FAST:
         pytest.skip("the processor has no AVX-512")
     calls, real = [], products._onednn
 
