@@ -25,6 +25,15 @@ def process_state() -> PartialState:
     return PartialState(cpu=not torch.accelerator.is_available())
 
 
+def leave_processes() -> None:
+    """
+    Ends the group of processes, before this one exits: a thread of the group that still frees a tensor while Python is
+    taken down would abort it. Not after an error, since another process may wait for this one.
+    """
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
 def on_main_process(compute: Callable[[], Result]) -> Result:
     """Runs a function on the main process only; all processes get its result, or raise its `UserError`."""
     answer: list[Any] = [None, None]

@@ -64,7 +64,12 @@ def run(command: Callable[[Sequence[str]], Result | int], argv: Sequence[str]) -
     """Runs the function of a command, and prints its result; returns the exit code."""
     try:
         try:
-            return run_command(command, argv)
+            code = run_command(command, argv)
+            if "torch" in sys.modules:  # not all commands need it, and it takes seconds
+                from ..processes import leave_processes
+
+                leave_processes()
+            return code
         finally:
             sys.stdout.flush()
     except UserError as error:
