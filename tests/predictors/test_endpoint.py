@@ -57,10 +57,11 @@ class Handler(BaseHTTPRequestHandler):
             server.bodies.append(body)
             server.keys.add(self.headers.get("Authorization"))
         try:
-            self.answer(server, body, text, server.fails(text, attempt))
+            failure = server.fails(text, attempt)
         finally:
-            with server.lock:
+            with server.lock:  # before the answer, after which its client may send the next request
                 server.busy -= 1
+        self.answer(server, body, text, failure)
 
     def answer(self, server, body, text, failure):
         content = json.dumps({"choices": [choice(server, body, text, n) for n in range(body["n"])]}).encode()
