@@ -31,7 +31,7 @@ TIMED = (
     "mc_dropout.py --task tabular",
     "pipeline.py --batch_sizes 16",
     "token_calibration.py",
-    "processes.py --rounds 3 --steps 6",
+    "processes.py --rounds 2",
     "growth.py",
 )
 

@@ -1,6 +1,6 @@
 """
-Matrix products in float32 on a processor: with AVX-512 those of oneDNN, since `torch.mm` leaves half of a processor's
-speed unused where it is not Intel's. Everything else is left to torch.
+Matrix products in float32 on a processor: with AVX-512 those of oneDNN, since `torch.mm` leaves up to half of a
+processor's speed unused where it is not Intel's. Everything else is left to torch.
 """
 
 from __future__ import annotations
